@@ -5,7 +5,7 @@
 
 A layer is tensor-parallel and has no attention: qkv, o, all-reduce + residual + RMSNorm, gate and up, SwiGLU, down,
 all-reduce + residual + RMSNorm. Contenders: the GEMMs and the glue alone, NCCL, PyTorch's one-shot all-reduce (as vLLM's
-custom one), tilewire. The glue of all but tilewire is compiled by torch.compile. Interleaved; us per layer, medians of the
+custom one), tilewire, tilewire also for qkv, gate and up (in a group of this rank alone). The glue of all but tilewire is compiled by torch.compile. Interleaved; us per layer, medians of the
 slowest rank. Results are compared with NCCL's. The package tilewire must be installed.
 """
 import argparse
@@ -57,6 +57,7 @@ class Step:
         torch.manual_seed(1)
         self.start = torch.randn(batch, hidden, device=ranks.device).bfloat16()
         self.x, self.residual = self.start.clone(), self.start.clone()
+        self.alone = [dist.new_group([rank]) for rank in range(size)][ranks.rank]
         self.shared = symm.empty(batch, hidden, device=ranks.device, dtype=torch.bfloat16)
         symm.rendezvous(self.shared, ranks.name)
         self._add_norm, self._swiglu = torch.compile(add_norm), torch.compile(swiglu)
@@ -67,7 +68,9 @@ class Step:
 
     def contenders(self):
         return {"gemms": lambda: self._by(lambda x, w: torch.mm(x, w.t(), out=self.shared)), "nccl": self._by_nccl,
-                "torch one-shot": self._by_one_shot, "tilewire": self._by_tilewire}
+                "torch one-shot": self._by_one_shot,
+                "tilewire": lambda: self._by_tilewire(lambda x, w: torch.mm(x, w.t())),
+                "tilewire, all products": lambda: self._by_tilewire(lambda x, w: tt.all_gather_matmul(x, w.t(), self.alone))}
 
     def _by(self, reduced):
         """A pass with `reduced`, the sum over ranks of a product."""
@@ -92,15 +95,15 @@ class Step:
 
         self._by(reduced)
 
-    def _by_tilewire(self):
+    def _by_tilewire(self, product):
         def reduced(x, weight, out):
             options = {"residual": self.residual, "norm_weight": self.gamma, "eps": EPS, "out": self.residual}
             tt.matmul_all_reduce(x, weight.t(), norm_out=out, **options)
 
         for qkv, o, gate_up, down in self.layers:
-            heads = torch.mm(self.x, qkv.t())[:, : o.shape[1]]
+            heads = product(self.x, qkv)[:, : o.shape[1]]
             reduced(heads, o, self.x)
-            reduced(self._swiglu(torch.mm(self.x, gate_up.t())), down, self.x)
+            reduced(self._swiglu(product(self.x, gate_up)), down, self.x)
 
 
 def measure_step(ranks, model, batch, turns):

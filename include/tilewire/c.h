@@ -50,9 +50,17 @@ enum {
   TILEWIRE_INTERNAL = 7       ///< a defect of tilewire
 };
 
-/// Element types: four bytes (fp32, int32) or two bytes (bf16, fp16) per element.
+/// Element types: four bytes (fp32, int32), two bytes (bf16, fp16), or one byte (fp8_e4m3, int8: of quantised outputs
+/// only) per element.
 typedef int32_t tilewire_dtype;
-enum { TILEWIRE_FP32 = 0, TILEWIRE_BF16 = 1, TILEWIRE_FP16 = 2, TILEWIRE_INT32 = 3 };
+enum {
+  TILEWIRE_FP32 = 0,
+  TILEWIRE_BF16 = 1,
+  TILEWIRE_FP16 = 2,
+  TILEWIRE_INT32 = 3,
+  TILEWIRE_FP8_E4M3 = 4,
+  TILEWIRE_INT8 = 5
+};
 
 /// A view of a matrix in memory, row by row. The tensor does not own `data`.
 typedef struct tilewire_tensor {

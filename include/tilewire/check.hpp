@@ -22,6 +22,7 @@ enum class Role {
   norm_weight,  ///< element (0, n) of the weight of a norm
   norm_bias,    ///< element (0, n) of the bias of a norm
   normed,       ///< element (m, n) of the normalised rows of a sum across ranks, with its contributions
+  norm_scale,   ///< element (m, 0): the scale of a quantised row of such
 };
 
 /// Where one rank's part of a caller's buffer lies in the global tensor: local element (0, 0) is global element (row,

@@ -37,7 +37,8 @@ struct Problem {
   BLayout b_layout = BLayout::nk;
   std::vector<Epilogue> epilogue{};  ///< in order; bias first
   /// Sums over ranks (all-reduces, gemm_reduce_scatter): also return the normalised rows of the rounded output, in its
-  /// type. Inputs norm_weight (and norm_bias of NormKind::layer) of 1 x n, output normed.
+  /// type. Inputs norm_weight (and norm_bias of NormKind::layer) of 1 x n, output normed. If it quantises: also the
+  /// output norm_scale, one column of fp32.
   std::optional<Norm> norm{};
   Reduction reduction = Reduction::repeatable;
   bool gathered_output = false;  ///< all_gather_*: also return the gathered input

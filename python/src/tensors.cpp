@@ -22,6 +22,9 @@ std::string type_name(nb::dlpack::dtype type) {
   if (is(nb::dlpack::dtype_code::Float, 16)) return "fp16";
   if (is(nb::dlpack::dtype_code::Bfloat, 16)) return "bf16";
   if (is(nb::dlpack::dtype_code::Int, 32)) return "int32";
+  if (is(nb::dlpack::dtype_code::Int, 8)) return "int8";
+  constexpr int kFloat8E4m3fn = 10;  // of DLPack 1.1; nanobind has no name for it
+  if (type.code == kFloat8E4m3fn && type.bits == 8 && type.lanes == 1) return "fp8_e4m3";
   return fmt::format("a type of code {} and {} bits", type.code, type.bits);
 }
 
@@ -50,9 +53,10 @@ nb::ndarray<nb::array_api> array_of(nb::handle self, bool bits) {
   const std::array<size_t, 2> shape{static_cast<size_t>(tensor.rows), static_cast<size_t>(tensor.cols)};
   const std::array<int64_t, 2> strides{tensor.row_stride, 1};
   nb::dlpack::dtype_code code = nb::dlpack::dtype_code::Float;
-  if (tensor.dtype == DType::int32) code = nb::dlpack::dtype_code::Int;
+  if (tensor.dtype == DType::int32 || tensor.dtype == DType::int8) code = nb::dlpack::dtype_code::Int;
   if (tensor.dtype == DType::bf16) code = nb::dlpack::dtype_code::Bfloat;
-  if (bits && bytes_of(tensor.dtype) == 2) code = nb::dlpack::dtype_code::UInt;
+  if (bits && bytes_of(tensor.dtype) < 4) code = nb::dlpack::dtype_code::UInt;
+  if (tensor.dtype == DType::fp8_e4m3) code = nb::dlpack::dtype_code::UInt;  // DLPack of nanobind has no fp8
   const nb::dlpack::dtype type{static_cast<uint8_t>(code), static_cast<uint8_t>(8 * bytes_of(tensor.dtype)), 1};
   const int device = view.on_gpu ? nb::device::cuda::value : nb::device::cpu::value;
   return {tensor.data, 2, shape.data(), self, strides.data(), type, device, view.device};
@@ -86,7 +90,7 @@ void bind_tensors(nb::module_& module) {
           "data", [](const View& view) { return reinterpret_cast<uintptr_t>(view.tensor.data); },
           "Address of the first element.")
       .def("array", &array_of, nb::arg("bits") = false, nb::sig("def array(self, bits: bool = False) -> object"),
-           "The same memory as an object with __dlpack__. `bits`: of elements of two bytes as uint16.");
+           "The same memory as an object with __dlpack__. `bits`: elements of one or two bytes as unsigned integers.");
 }
 
 }  // namespace tilewire::python

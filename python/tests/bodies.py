@@ -93,6 +93,17 @@ def run_norm(group: tilewire.Group, kind: str) -> float:
     return float(np.abs(normed - scaled - (bias if kind == "layer" else 0)).max())
 
 
+def run_quantised_norm(group: tilewire.Group) -> tuple[str, float]:
+    """Rows of int8 with a scale each: the largest difference from numpy, in steps."""
+    m, n, eps = 6, 40, 1e-3
+    x, weight = fp32(1, m, n), fp32(3, 1, n)
+    op = group.make_op("all_reduce", m, n, dtype="fp32", norm=("rms", eps, "int8"), config="fused")
+    y, normed, scale = op.run(x, weight)
+    want = y / np.sqrt((y**2).mean(1, keepdims=True) + eps) * weight
+    np.testing.assert_allclose(scale, np.abs(want).max(1, keepdims=True) / 127, rtol=1e-5)
+    return str(normed.dtype), float(np.abs(normed - want / scale).max())
+
+
 def run_plan(group: tilewire.Group, text: str) -> bool:
     """A plan from a file, traced, with tensors in the arena."""
     plan = tilewire.Plan.from_json(text)

@@ -16,6 +16,7 @@ from bodies import (
     run_norm,
     run_operator,
     run_plan,
+    run_quantised_norm,
     time_calls,
 )
 
@@ -109,6 +110,13 @@ def test_norms_and_a_residual_in_place(kind: str) -> None:
         tilewire.plan("all_gather_gemm", 8, 8, 8, ranks=2, norm=kind)
     with pytest.raises(tilewire.Error, match="eps = 0: want more than 0"):
         tilewire.plan("all_reduce", 8, 8, ranks=2, norm=(kind, 0.0))
+
+
+def test_quantised_norms() -> None:
+    for dtype, steps in tilewire.launch(run_quantised_norm, 2):
+        assert dtype == "int8" and steps < 0.501
+    with pytest.raises(tilewire.Error, match="out_dtype = fp16: want fp8_e4m3 or int8"):
+        tilewire.plan("all_reduce", 8, 8, ranks=2, norm=("rms", 1e-5, "fp16"))
 
 
 def test_a_plan_from_json_runs_and_is_traced() -> None:

@@ -51,6 +51,8 @@ def test_epilogues(ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_norms(ranks: int) -> None:
     run(torch_norms.norms, ranks)
+    run(torch_norms.quantised_norms, ranks)
+    run(torch_norms.dynamic_batch, ranks)
     run(torch_norms.flashinfer_arguments, ranks)
 
 

@@ -9,6 +9,7 @@ from torch_bodies import equal, tensor
 
 import tilewire
 import tilewire.torch as tt
+from tilewire.torch._ops import _quantise
 from tilewire.torch.flashinfer import allreduce_fusion
 
 EPS = 1e-3
@@ -58,6 +59,78 @@ def norms() -> None:
 
     given = tensor(rank, 6, 24), tensor(9, 6, 24), weights()[0]
     equal(torch.compile(step, backend="aot_eager", fullgraph=True)(*given), step(*given))
+
+
+def quantised_norms() -> None:
+    """Rows of fp8 and int8 with a scale each, in new tensors and in given ones, compiled, and by FlashInfer's call."""
+    rank = dist.get_rank()
+    for dtype, largest in ((torch.float8_e4m3fn, 448.0), (torch.int8, 127.0)):
+        x, b = tensor(1 + rank, 2, 3, 12).bfloat16(), tensor(20 + rank, 12, 24).bfloat16()
+        weight, residual = weights(torch.bfloat16)[0], tensor(9, 2, 3, 24).bfloat16()
+        options = {"norm_weight": weight, "eps": EPS, "norm_dtype": dtype}
+        y, normed, scale = tt.matmul_all_reduce(x, b, residual=residual, **options)
+        equal(y, tt.matmul_all_reduce(x, b, residual=residual))
+        want = rms_norm(y.float(), (24,), weight.float(), EPS)
+        torch.testing.assert_close(scale, want.abs().amax(-1, keepdim=True) / largest, rtol=1e-5, atol=0)
+        step = 2**-4 if dtype == torch.float8_e4m3fn else 0
+        torch.testing.assert_close(normed.float() * scale, want, rtol=step, atol=0.51 * scale.max().item())
+        outs = {"out": torch.empty_like(y), "norm_out": torch.empty_like(normed), "scale_out": torch.empty_like(scale)}
+        got = tt.matmul_all_reduce(x, b, residual=residual, **options, **outs)
+        for mine, given, first in zip(got, outs.values(), (y, normed, scale), strict=True):
+            assert mine is given
+            equal(mine.float(), first.float())
+        again = tt.all_reduce_add_rms_norm(y * 0, y, weight, eps=EPS, norm_dtype=dtype)
+        equal(again[1].float(), normed.float())
+        by_torch = _quantise(y, weight, EPS, dtype, None, None)
+        torch.testing.assert_close(by_torch[1].float(), normed.float(), rtol=2**-3, atol=1)
+        torch.testing.assert_close(by_torch[2], scale)
+        refused(lambda s=scale: tt.matmul_all_reduce(x, b, norm_weight=weight, scale_out=s), "scale_out without")
+        wrong = {"norm_out": torch.empty_like(y), "scale_out": scale.expand(2, 3, 8)}
+        for name, tensor_out in wrong.items():
+            for made_by in (
+                lambda n=name, t=tensor_out: tt.matmul_all_reduce(x, b, **options, **{n: t}),
+                lambda n=name, t=tensor_out: _quantise(
+                    y, weight, EPS, dtype, *(t if which == n else None for which in ("norm_out", "scale_out"))
+                ),
+            ):
+                refused(made_by, f"{name} is ")
+        zeros = tt.all_reduce_add_rms_norm(y * 0, y * 0, weight, norm_dtype=dtype)
+        equal(zeros[2], torch.ones_like(scale))
+
+    def compiled(x: torch.Tensor, r: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y, normed, scale = tt.all_reduce_add_rms_norm(x, r, w, norm_dtype=torch.int8)
+        return y + normed.float() * scale
+
+    given = tensor(rank, 6, 24), tensor(9, 6, 24), weights()[0]
+    equal(torch.compile(compiled, backend="aot_eager", fullgraph=True)(*given), compiled(*given))
+    x, residual, weight = given[0], given[1].clone(), given[2]
+    scales = torch.empty(6, 1)
+    quantised = allreduce_fusion(
+        x, None, 10, residual_in=residual, residual_out=residual, rms_gamma=weight, scale_out=scales
+    )
+    first = tt.all_reduce_add_rms_norm(x, given[1], weight, norm_dtype=torch.float8_e4m3fn)
+    equal(quantised.float(), first[1].float())
+    equal(scales, first[2])
+
+
+def dynamic_batch() -> None:
+    """Another number of rows in each step: after a first round of all numbers no operator is made any more."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    most, weight = 8, weights()[0]
+    x, b, residual = tensor(1 + rank, most, 12), tensor(20 + rank, 12, 24), tensor(9, most, 24)
+    whole = sum(tensor(1 + r, most, 12) @ tensor(20 + r, 12, 24) for r in range(size)) + residual
+
+    def step(rows: int) -> None:
+        y, normed = tt.matmul_all_reduce(x[:rows], b, residual=residual[:rows], norm_weight=weight, eps=EPS)
+        near(y, whole[:rows])
+        near(normed, rms_norm(y, (24,), weight, EPS))
+
+    for rows in range(1, most + 1):
+        step(rows)
+    made = sorted(tt.cached())
+    for turn in range(40):
+        step(1 + turn * 5 % most)
+    assert sorted(tt.cached()) == made, tt.cached()
 
 
 def autocast_and_warmup() -> None:
@@ -120,7 +193,9 @@ def flashinfer_arguments() -> None:
     near(norm_out, rms_norm(residual, (24,), weight, EPS))
     for call, text in (
         (lambda: allreduce_fusion(x, None, 3), "pattern kARResidualRMSNormFP4Quant"),
-        (lambda: allreduce_fusion(x, None, 10), "pattern kARResidualRMSNormDynamicFP8Quant"),
+        (lambda: allreduce_fusion(x, None, 11), "pattern kARResidualRMSNormOutDynamicFP8Quant"),
+        (lambda: allreduce_fusion(x, None, 10, norm_out=x), "allreduce_fusion with norm_out"),
+        (lambda: allreduce_fusion(x, None, 10, residual_in=residual, rms_gamma=weight), "without scale_out"),
         (lambda: allreduce_fusion(x, None, 99), "pattern 99"),
         (lambda: allreduce_fusion(x, None, 0, rms_gamma=weight), "allreduce_fusion with rms_gamma"),
         (lambda: allreduce_fusion(x, None, 0, scale_out=x), "allreduce_fusion with scale_out"),
@@ -137,12 +212,18 @@ def misuse_of_norms() -> None:
         (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight[:20]), "input norm_weight is 1 x 20, must be 1 x 24"),
         (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight.bfloat16()), "x and norm_weight are of different types"),
         (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight[None]), "norm_weight has 2 dimensions, want 1"),
-        (lambda: tt.matmul_all_reduce(x, b, norm_bias=bias), "norm_bias or norm_out without norm_weight"),
+        (lambda: tt.matmul_all_reduce(x, b, norm_bias=bias), "norm_bias, norm_dtype, norm_out or scale_out without"),
         (lambda: tt.matmul_all_reduce(leaf, b, norm_weight=weight, norm_out=x), "out= excludes a gradient"),
         (lambda: tt.matmul_all_reduce(leaf, b, norm_weight=weight, eps=-1.0), "norm: eps = -1: want more than 0"),
         (lambda: tt.matmul_all_reduce(leaf, b, norm_weight=weight[:3]), "norm_weight is torch.float32 [3], want"),
         (lambda: tt.all_reduce_add_rms_norm(leaf, x[:1], weight[:12]), "residual is torch.float32 [1, 12], want"),
         (lambda: tt.all_reduce_add_rms_norm(x, x[:3], weight[:12]), "residual"),
+        (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight, norm_dtype=torch.int32), "norm_dtype = torch.int32"),
+        (lambda: tt.matmul_all_reduce(leaf, b, norm_weight=weight, norm_dtype=torch.int8), "excludes a gradient"),
+        (
+            lambda: tt.matmul_all_reduce(x, b, norm_weight=weight, norm_bias=bias, norm_dtype=torch.int8),
+            "a LayerNorm is not quantised",
+        ),
     ):
         refused(call, text)
 

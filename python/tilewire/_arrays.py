@@ -9,15 +9,17 @@ from tilewire._error import Error
 
 #: DLPack's number of the device.
 _CUDA = 2
-_NUMPY_NAMES = {"fp32": "float32", "fp16": "float16", "int32": "int32"}
+_NUMPY_NAMES = {"fp32": "float32", "fp16": "float16", "int32": "int32", "int8": "int8"}
+#: Names in ml_dtypes of types that numpy lacks, and types of the same size.
+_OTHER_NAMES = {"bf16": ("bfloat16", "uint16"), "fp8_e4m3": ("float8_e4m3fn", "uint8")}
 
 
-def _bfloat16() -> Any:
+def _other_dtype(dtype: str) -> Any:
     try:
         import ml_dtypes
     except ImportError:
-        raise Error("bf16 in numpy needs the package ml_dtypes: pip install ml_dtypes", "unsupported") from None
-    return ml_dtypes.bfloat16
+        raise Error(f"{dtype} in numpy needs the package ml_dtypes: pip install ml_dtypes", "unsupported") from None
+    return getattr(ml_dtypes, _OTHER_NAMES[dtype][0])
 
 
 def tensor_of(array: Any, *, writable: bool, stream: int | None) -> _core.Tensor:
@@ -33,8 +35,9 @@ def tensor_of(array: Any, *, writable: bool, stream: int | None) -> _core.Tensor
         may_write = array.flags.writeable
         if writable and not may_write:
             raise Error("the output is read-only", "invalid_input")
-        if array.dtype.name == "bfloat16":
-            return _core.Tensor(array.view("uint16"), array, "bf16", may_write)
+        for dtype, (name, bits) in _OTHER_NAMES.items():
+            if array.dtype.name == name:
+                return _core.Tensor(array.view(bits), array, dtype, may_write)
         return _core.Tensor(array, array, "", may_write)
     device = getattr(array, "__dlpack_device__", None)
     if device is not None and device()[0] == _CUDA:
@@ -47,14 +50,14 @@ def new_numpy(dtype: str, rows: int, cols: int) -> Any:
     """A numpy array for a result."""
     import numpy
 
-    return numpy.empty((rows, cols), _bfloat16() if dtype == "bf16" else _NUMPY_NAMES[dtype])
+    return numpy.empty((rows, cols), _other_dtype(dtype) if dtype in _OTHER_NAMES else _NUMPY_NAMES[dtype])
 
 
 def numpy_of(tensor: _core.Tensor) -> Any:
     """The same memory as a numpy array."""
     import numpy
 
-    bits = tensor.dtype == "bf16"
+    bits = tensor.dtype in _OTHER_NAMES
     memory: Any = tensor.array(bits)
     array: Any = numpy.from_dlpack(memory)
-    return array.view(_bfloat16()) if bits else array
+    return array.view(_other_dtype(tensor.dtype)) if bits else array

@@ -165,8 +165,8 @@ class Group:
         else the simulator's prediction. The name of a schedule uses its first candidate. A mapping sets the knobs
         (docs/schedules.md). `more_n`: columns of further outputs of a gather, each with a B of its own; `run` then
         takes a, b, b1, ... and c, c1, ... `norm`: sums over ranks also return the output's rows normalised; `run` then
-        takes norm_weight (and norm_bias) after the epilogue's operands, and c, normed. `check`: prove the plan before
-        it runs. `trace`: record calls.
+        takes norm_weight (and norm_bias) after the epilogue's operands, and c, normed (and norm_scale, one fp32 column,
+        if the norm is quantised). `check`: prove the plan before it runs. `trace`: record calls.
 
         Raises Error(invalid_input) on all ranks if a rule is broken or ranks make different requests; unsupported;
         refused_plan.

@@ -8,8 +8,9 @@ from typing import Any
 
 #: "auto", "auto_quick", "auto_off", "auto_again", the name of a schedule, or its knobs.
 Config = str | Mapping[str, Any]
-#: The normalisation of the output's rows: "rms" or "layer", or with another eps than 1e-6, ("rms", 1e-5).
-Norm = str | tuple[str, float]
+#: The normalisation of the output's rows: "rms" or "layer"; with another eps than 1e-6, ("rms", 1e-5); quantised,
+#: ("rms", 1e-5, "fp8_e4m3") or "int8".
+Norm = str | tuple[str, float] | tuple[str, float, str]
 #: Steps of an epilogue, in order: "bias", "gelu", "relu", "residual", or ("scale", 0.5).
 Epilogue = Sequence[str | tuple[str, float]]
 
@@ -44,7 +45,8 @@ def problem_text(
     if steps:
         problem["epilogue"] = steps
     if norm is not None:
-        problem["norm"] = {"kind": norm} if isinstance(norm, str) else {"kind": norm[0], "eps": norm[1]}
+        names = ("kind", "eps", "out_dtype")
+        problem["norm"] = {"kind": norm} if isinstance(norm, str) else dict(zip(names, norm, strict=False))
     if reduction != "repeatable":
         problem["reduction"] = reduction
     if more_n:

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/bodies.hpp"
+#include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -59,7 +60,8 @@ class Search {
     for (const Region& read : task.reads) look_at(task, read);
     for (const Region& addend : task.addends) look_at(task, addend);
     for (const Write& write : task.writes) {
-      look_at(task, write.to);
+      const bool normed = is_norm(task) && std::ranges::find(known_.normed, dtype_of(write.to)) != known_.normed.end();
+      if (!normed) look_at(task, write.to);
       want(known_.vias, write.via, "via = ");
       if (write.mode == WriteMode::accumulate) want(known_.added, dtype_of(write.to), "accumulate into ");
     }

@@ -20,6 +20,7 @@ struct Known {
   std::vector<Via> vias;
   std::vector<BLayout> b_layouts;
   std::vector<DType> numbers;  ///< of operands and results of products, sums and fills
+  std::vector<DType> normed;   ///< further types of results of norms
   std::vector<DType> moved;    ///< of copies
   std::vector<DType> added;    ///< of WriteMode::accumulate
   int cluster = 1;             ///< most CTAs that share loads

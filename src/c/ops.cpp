@@ -23,8 +23,14 @@ DType dtype_of(tilewire_dtype dtype, const std::string& where) {
       return DType::fp16;
     case TILEWIRE_INT32:
       return DType::int32;
+    case TILEWIRE_FP8_E4M3:
+      return DType::fp8_e4m3;
+    case TILEWIRE_INT8:
+      return DType::int8;
     default:
-      fail(ErrorKind::invalid_input, "{}: unknown element type {}: want 0 (fp32), 1 (bf16), 2 (fp16) or 3 (int32)",
+      fail(ErrorKind::invalid_input,
+           "{}: unknown element type {}: want 0 (fp32), 1 (bf16), 2 (fp16), 3 (int32), 4 (fp8_e4m3) "
+           "or 5 (int8)",
            where, dtype);
   }
 }

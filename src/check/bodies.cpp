@@ -16,8 +16,9 @@ using Clauses = std::vector<std::string>;
 DType dtype_of(const Plan& plan, const Region& region) { return plan.buffers[region.buffer].dtype; }
 
 void check_number(const Plan& plan, const Region& region, Clauses& broken) {
-  if (dtype_of(plan, region) == DType::int32)
-    broken.push_back(fmt::format("computes with {}, which is int32", region_name(plan, region)));
+  const DType dtype = dtype_of(plan, region);
+  if (!is_number(dtype))
+    broken.push_back(fmt::format("computes with {}, which is {}", region_name(plan, region), to_string(dtype)));
 }
 
 void check_addends(const Plan& plan, const Task& task, Clauses& broken) {
@@ -103,11 +104,23 @@ Clauses broken_by_norm(const Plan& plan, const Task& task) {
     broken.push_back(fmt::format("normalises {} by {} with {} reads: only a layer norm has a bias",
                                  region_name(plan, rows), to_string(task.norm.kind), task.reads.size()));
   if (rows.cols == 0) broken.push_back(fmt::format("normalises {}, rows without columns", region_name(plan, rows)));
+  if (task.norm.kind == NormKind::layer && quantises(task.norm))
+    broken.push_back(fmt::format("quantises {} behind a layer norm, want an RMSNorm", region_name(plan, rows)));
+  for (const Write& write : task.writes) {
+    const DType dtype = dtype_of(plan, write.to);
+    const bool scales = write.first_col == rows.cols;
+    const bool both = write.first_col + write.to.cols > rows.cols && !scales;
+    const DType wanted = quantises(task.norm) && !scales ? *task.norm.out_dtype : scales ? DType::fp32 : dtype;
+    if (both || dtype != wanted || (!quantises(task.norm) && !is_number(dtype)))
+      broken.push_back(fmt::format("stores columns {}..{} of a norm of {} columns in {} of {}", write.first_col,
+                                   write.first_col + write.to.cols, rows.cols, region_name(plan, write.to),
+                                   to_string(dtype)));
+  }
   return broken;
 }
 
-std::vector<Patch> meaning_of_norm(Values& values, const Task&, std::vector<Operand>& reads) {
-  return normed(values, reads);
+std::vector<Patch> meaning_of_norm(Values& values, const Task& task, std::vector<Operand>& reads) {
+  return normed(values, task.norm, reads);
 }
 
 constexpr std::array kProofs{

@@ -71,6 +71,7 @@ std::string Values::describe(const Patch& patch) const {
                                      "norm weight",
                                      "norm bias",
                                      "normed output",
+                                     "scale of the normed output",
                                      "a constant",
                                      "the content of an earlier violation"};
   const Value& value = all_[patch.content.value];
@@ -102,6 +103,8 @@ What what_of(Role role) {
       return What::norm_bias;
     case Role::normed:
       return What::normed;
+    case Role::norm_scale:
+      return What::norm_scale;
   }
   return What::unknown;
 }

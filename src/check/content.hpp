@@ -25,7 +25,8 @@ enum class What {
   indices,
   norm_weight,
   norm_bias,
-  normed,  ///< normalised rows of a sum
+  normed,      ///< normalised rows of a sum
+  norm_scale,  ///< scales of such rows
   constant,
   unknown,  ///< after a violation
 };

@@ -52,7 +52,8 @@ class Execution {
   Patch patch_of(const Meaning& meaning) {
     const Shape shape = shape_on(plan_.buffers[meaning.buffer], meaning.rank);
     Value value{what_of(meaning.role)};
-    if (meaning.role == Role::partial || meaning.role == Role::normed) value.terms = terms_of(meaning.terms);
+    const bool sum = meaning.role == Role::partial || meaning.role == Role::normed || meaning.role == Role::norm_scale;
+    if (sum) value.terms = terms_of(meaning.terms);
     value.finished = meaning.finished;
     return {{0, shape.rows, 0, shape.cols}, {meaning.row, meaning.col, values_.add(std::move(value))}};
   }

@@ -125,10 +125,12 @@ std::vector<Patch> pooled(Values& values, const Operand& table, const Operand& i
   return result;
 }
 
-std::vector<Patch> normed(Values& values, const std::vector<Operand>& reads) {
+std::vector<Patch> normed(Values& values, const Norm& norm, const std::vector<Operand>& reads) {
   const Operand& rows = reads[0];
+  const int64_t cols = rows.shape.cols;
+  const int64_t scales = quantises(norm) ? 1 : 0;
   if (std::ranges::any_of(reads, [](const Operand& read) { return is_unknown(read.patches); }))
-    return whole(rows.shape, Values::unknown());
+    return whole({rows.shape.rows, cols + scales}, Values::unknown());
   if (rows.shape.rows == 0) return {};
   for (size_t i = 1; i < reads.size(); ++i) {
     const What what = i == 1 ? What::norm_weight : What::norm_bias;
@@ -146,10 +148,14 @@ std::vector<Patch> normed(Values& values, const std::vector<Operand>& reads) {
   }
   Value value = values[first.content.value];
   value.what = What::normed;
-  const int id = values.add(std::move(value));
+  const int elements = values.add(value);
+  value.what = What::norm_scale;
+  const int scale = values.add(std::move(value));
   std::vector<Patch> result;
-  for (const Strip& strip : strips_of(values, rows.patches, true, rows.shape.rows))
-    result.push_back({{strip.begin, strip.end, 0, rows.shape.cols}, {strip.offset, 0, id}});
+  for (const Strip& strip : strips_of(values, rows.patches, true, rows.shape.rows)) {
+    result.push_back({{strip.begin, strip.end, 0, cols}, {strip.offset, 0, elements}});
+    if (scales > 0) result.push_back({{strip.begin, strip.end, cols, cols + scales}, {strip.offset, -cols, scale}});
+  }
   return result;
 }
 

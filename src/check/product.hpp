@@ -19,7 +19,7 @@ struct Operand {
 /// For each row of indices, the sum of the listed rows of the table. Its only contribution is 0..1.
 [[nodiscard]] std::vector<Patch> pooled(Values& values, const Operand& table, const Operand& indices);
 /// The normalised rows of a sum, reads[0], with the weight reads[1] and the bias reads[2], if there is one.
-[[nodiscard]] std::vector<Patch> normed(Values& values, const std::vector<Operand>& reads);
+[[nodiscard]] std::vector<Patch> normed(Values& values, const Norm& norm, const std::vector<Operand>& reads);
 /// The element-wise sum of two unfinished sums of one shape.
 [[nodiscard]] std::vector<Patch> sum_of(Values& values, const std::vector<Patch>& x, const std::vector<Patch>& y);
 /// The sum with a bias or residual, which must belong to the same columns or elements.

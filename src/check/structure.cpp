@@ -95,7 +95,9 @@ class StructureCheck {
   }
 
   void check_compute(const Task& task) {
-    for (const Write& write : task.writes) check_number(write.to);
+    for (const Write& write : task.writes) {
+      if (!is_norm(task)) check_number(write.to);
+    }
     if (task.kind == TaskKind::gemm_call && !facts_of(task.body).multiplies)
       refuse("{}: a GEMM call with the body {}", name(), to_string(task.body));
     if (is_norm(task) && wanted_.norm != task.norm)
@@ -113,14 +115,16 @@ class StructureCheck {
     const Region& rows = task.reads[0];
     if (rows.cols != normed.cols)
       refuse("{} normalises {}, not whole rows of {} columns", name(), region_name(plan_, rows), normed.cols);
-    if (dtype_of(rows) != normed.dtype)
+    const auto output = std::ranges::find(wanted_.meanings, Role::partial, &Meaning::role);
+    const DType rounded = plan_.buffers[output == wanted_.meanings.end() ? meaning->buffer : output->buffer].dtype;
+    if (dtype_of(rows) != rounded)
       refuse("{} normalises {} of {}: a norm takes the output after its rounding to {}", name(),
-             region_name(plan_, rows), to_string(dtype_of(rows)), to_string(normed.dtype));
+             region_name(plan_, rows), to_string(dtype_of(rows)), to_string(rounded));
   }
 
   void check_number(const Region& region) {
-    if (dtype_of(region) == DType::int32)
-      refuse("{} computes with {}, which is int32", name(), region_name(plan_, region));
+    if (!is_number(dtype_of(region)))
+      refuse("{} computes with {}, which is {}", name(), region_name(plan_, region), to_string(dtype_of(region)));
   }
 
   void check_epilogue(const Task& task) {

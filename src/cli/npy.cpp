@@ -81,6 +81,8 @@ const std::initializer_list<TypeNames> kTypes{
     {DType::fp16, {"f2", "e", "float16", "half"}},
     {DType::int32, {"i4", "i", "int32", "intc"}},
     {DType::bf16, {"V2", "bfloat16"}},
+    {DType::int8, {"i1", "b", "int8"}},
+    {DType::fp8_e4m3, {"V1", "float8_e4m3fn"}},
 };
 
 bool is_uint16(std::string_view name) { return name == "u2" || name == "H" || name == "uint16" || name == "ushort"; }
@@ -135,6 +137,8 @@ std::string head_of(const NpyHeader& header) {
     if (header.dtype == DType::fp32) return "<f4";
     if (header.dtype == DType::fp16) return "<f2";
     if (header.dtype == DType::int32) return "<i4";
+    if (header.dtype == DType::int8) return "|i1";
+    if (header.dtype == DType::fp8_e4m3) return "|V1";
     return header.uint16 ? "<u2" : "<V2";
   };
   std::string text =

@@ -138,6 +138,10 @@ void add_problem_flags(CLI::App& verb, Options& options) {
                   fmt::format("Added to the mean of squares, or to the variance (default {})", Norm{}.eps))
       ->type_name("EPS")
       ->group(group);
+  verb.add_option("--norm-out-dtype", options.norm_out_dtype,
+                  "Quantise the normalised rows; also return a scale for each row")
+      ->type_name("fp8_e4m3|int8")
+      ->group(group);
   verb.add_flag("--gathered", options.gathered, "all_gather_gemm: also return the gathered input")->group(group);
   verb.add_flag("--allow-tf32", options.allow_tf32, "fp32 products may be rounded to TF32")->group(group);
   verb.add_option("--arena", options.arena, "Caller's buffers placed where peers can address them: a,c")
@@ -251,8 +255,12 @@ std::vector<Epilogue> epilogue_of(const Options& options) {
 
 std::optional<Norm> norm_of(const Options& options) {
   require(!options.norm.empty() || options.norm_eps == Norm{}.eps, "--norm-eps {}: goes with --norm", options.norm_eps);
+  require(!options.norm.empty() || options.norm_out_dtype.empty(), "--norm-out-dtype {}: goes with --norm",
+          options.norm_out_dtype);
   if (options.norm.empty()) return std::nullopt;
-  return Norm{parse<NormKind>(options.norm, "--norm"), options.norm_eps};
+  Norm norm{parse<NormKind>(options.norm, "--norm"), options.norm_eps};
+  if (!options.norm_out_dtype.empty()) norm.out_dtype = parse<DType>(options.norm_out_dtype, "--norm-out-dtype");
+  return norm;
 }
 
 Problem problem_of(const Options& options, const std::string& op, int64_t m, int64_t n, int64_t k) {

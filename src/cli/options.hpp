@@ -32,6 +32,7 @@ struct Options {
   std::vector<std::string> epilogue{};  ///< "gelu", "scale=0.5"
   std::string norm{};                   ///< "rms", "layer"
   double norm_eps = Norm{}.eps;
+  std::string norm_out_dtype{};  ///< "fp8_e4m3", "int8"
   bool gathered = false;
   bool allow_tf32 = false;
   std::vector<std::string> arena;
@@ -83,7 +84,7 @@ void add_json_flag(CLI::App& verb, Options& options, const std::string& what);
 [[nodiscard]] DType dtype_of(const std::string& flag, const std::string& name);
 /// The steps of --bias and --epilogue. Throws Error(invalid_input) for an unknown step.
 [[nodiscard]] std::vector<Epilogue> epilogue_of(const Options& options);
-/// The norm of --norm and --norm-eps. Throws Error(invalid_input) for an unknown kind.
+/// The norm of --norm, --norm-eps and --norm-out-dtype. Throws Error(invalid_input) for an unknown kind or type.
 [[nodiscard]] std::optional<Norm> norm_of(const Options& options);
 /// The problems that the flags name: every operator x every shape. Validated.
 [[nodiscard]] std::vector<Problem> problems_of(const Options& options);

@@ -37,7 +37,8 @@ std::optional<NpyHeader> header_of(const Run& run, const std::string& input) {
   const std::string path = path_of_rank(found->second, 0);
   const NpyHeader header =
       read_npy_header(path, dtype_of("--dtype", run.options.dtype.empty() ? "bf16" : run.options.dtype));
-  require(header.dtype != DType::int32, "{}: holds int32, input '{}' must be fp32, bf16 or fp16", path, input);
+  require(is_number(header.dtype), "{}: holds {}, input '{}' must be fp32, bf16 or fp16", path, to_string(header.dtype),
+          input);
   return header;
 }
 

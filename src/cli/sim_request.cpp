@@ -163,10 +163,10 @@ void refuse_flags(const CLI::App& verb, const std::vector<std::string>& flags, c
 }
 
 void refuse_plan_flags(const CLI::App& verb, const char* why) {
-  refuse_flags(verb,
-               {"-m", "-n", "-k", "--shapes", "--model", "--tokens", "--dtype", "--out-dtype", "--b-layout",
-                "--reduction", "--bias", "--epilogue", "--norm", "--norm-eps", "--gathered", "--allow-tf32", "--arena",
-                "--schedule", "--configs"},
+  refuse_flags(verb, {"-m",         "-n",           "-k",          "--shapes",   "--model",
+                      "--tokens",   "--dtype",      "--out-dtype", "--b-layout", "--reduction",
+                      "--bias",     "--epilogue",   "--norm",      "--norm-eps", "--norm-out-dtype",
+                      "--gathered", "--allow-tf32", "--arena",     "--schedule", "--configs"},
                why);
 }
 

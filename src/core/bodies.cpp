@@ -29,7 +29,10 @@ int64_t lookups(const Task& task) { return task.reads[1].rows * task.reads[1].co
 
 double pooled_ops(const Task& task) { return static_cast<double>(lookups(task) * task.reads[0].cols); }
 
-Shape normed_shape(const Task& task) { return {task.reads[0].rows, task.reads[0].cols}; }
+/// Behind the elements of a quantised row: its scale.
+Shape normed_shape(const Task& task) {
+  return {task.reads[0].rows, task.reads[0].cols + (quantises(task.norm) ? 1 : 0)};
+}
 
 // A square and its sum, a factor and a weight for each element.
 double norm_ops(const Task& task) {

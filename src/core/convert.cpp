@@ -2,6 +2,7 @@
 // Called by the host backend, references and verification.
 #include "core/convert.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -62,6 +63,33 @@ TILEWIRE_INLINE uint16_t round_to_fp16(float value) {
   return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000U));
 }
 
+TILEWIRE_INLINE float widen_fp8(uint8_t bits) {
+  const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7FU) << 20;
+  const auto finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p120F);
+  const uint32_t wide = (bits & 0x7FU) == 0x7FU ? 0x7FC00000U : finite;
+  return std::bit_cast<float>(wide | static_cast<uint32_t>(bits & 0x80U) << 24);
+}
+
+TILEWIRE_INLINE uint8_t round_to_fp8(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = (bits >> 24) & 0x80U;
+  const uint32_t magnitude = bits & 0x7FFFFFFFU;
+  if (magnitude > 0x7F800000U) return static_cast<uint8_t>(sign | 0x7FU);
+  if (magnitude >= 0x43E00000U) return static_cast<uint8_t>(sign | 0x7EU);
+  if (magnitude >= 0x3C800000U) {
+    const uint32_t rounded = magnitude + 0x7FFFFU + ((magnitude >> 20) & 1U) - 0x3C000000U;
+    return static_cast<uint8_t>(sign | (rounded >> 20));
+  }
+  // Subnormal: the addition of 2^14 rounds at the last bit.
+  const float shifted = std::bit_cast<float>(magnitude) + 0x1p14F;
+  return static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x46800000U));
+}
+
+TILEWIRE_INLINE int8_t round_to_int8(float value) {
+  if (!(value >= -127.0F)) return value < 0 ? -127 : 0;  // a NaN becomes 0
+  return static_cast<int8_t>(std::lrintf(std::min(value, 127.0F)));
+}
+
 }  // namespace
 
 uint16_t bf16_from(float value) { return round_to_bf16(value); }
@@ -83,6 +111,10 @@ TILEWIRE_VECTOR_LOOPS TILEWIRE_ANNOUNCED void load_row(const void* from, DType d
       return load_words<uint16_t>(from, n, to, widen_fp16);
     case DType::int32:
       return load_words<int32_t>(from, n, to, [](int32_t word) { return static_cast<float>(word); });
+    case DType::fp8_e4m3:
+      return load_words<uint8_t>(from, n, to, widen_fp8);
+    case DType::int8:
+      return load_words<int8_t>(from, n, to, [](int8_t word) { return static_cast<float>(word); });
   }
   fail(ErrorKind::internal, "load_row: unknown dtype {}", static_cast<int>(dtype));
 }
@@ -98,6 +130,10 @@ TILEWIRE_VECTOR_LOOPS TILEWIRE_ANNOUNCED void store_row(const float* from, int64
       return store_words<uint16_t>(from, n, to, round_to_fp16);
     case DType::int32:
       return store_words<int32_t>(from, n, to, [](float value) { return static_cast<int32_t>(std::lrintf(value)); });
+    case DType::fp8_e4m3:
+      return store_words<uint8_t>(from, n, to, round_to_fp8);
+    case DType::int8:
+      return store_words<int8_t>(from, n, to, round_to_int8);
   }
   fail(ErrorKind::internal, "store_row: unknown dtype {}", static_cast<int>(dtype));
 }

@@ -10,7 +10,8 @@ namespace tilewire {
 
 /// Convert `n` elements of `dtype` at `from` to fp32.
 void load_row(const void* from, DType dtype, int64_t n, float* to);
-/// Convert `n` fp32 values to `dtype` at `to`, rounded to nearest even; NaN stays NaN, overflow becomes Inf.
+/// Convert `n` fp32 values to `dtype` at `to`, rounded to nearest even. NaN stays NaN (of int8: 0), overflow becomes
+/// Inf (of fp8_e4m3 and int8: the largest number).
 void store_row(const float* from, int64_t n, void* to, DType dtype);
 
 [[nodiscard]] float load_one(const void* from, DType dtype);

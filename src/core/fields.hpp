@@ -53,7 +53,7 @@ constexpr Field<T, Member> field(const char* name, Member T::*member) {
 // clang-format off
 TILEWIRE_NAMES(ErrorKind, {invalid_input, "invalid_input"}, {unsupported, "unsupported"}, {refused_plan, "refused_plan"},
                {wrong_result, "wrong_result"}, {rank_lost, "rank_lost"}, {timeout, "timeout"}, {internal, "internal"})
-TILEWIRE_NAMES(DType, {fp32, "fp32"}, {bf16, "bf16"}, {fp16, "fp16"}, {int32, "int32"})
+TILEWIRE_NAMES(DType, {fp32, "fp32"}, {bf16, "bf16"}, {fp16, "fp16"}, {int32, "int32"}, {fp8_e4m3, "fp8_e4m3"}, {int8, "int8"})
 TILEWIRE_NAMES(Reach, {load_store, "load_store"}, {copy, "copy"}, {network, "network"}, {none, "none"})
 TILEWIRE_NAMES(BLayout, {nk, "nk"}, {kn, "kn"})
 TILEWIRE_NAMES(Reduction, {repeatable, "repeatable"}, {any, "any"})
@@ -81,7 +81,7 @@ TILEWIRE_NAMES(Collective, {none, "none"}, {all_gather, "all_gather"}, {reduce_s
                {all_reduce, "all_reduce"}, {all_to_all, "all_to_all"})
 TILEWIRE_NAMES(Engine, {tiles, "tiles"}, {reduce, "reduce"}, {copy, "copy"}, {serial, "serial"}, {library, "library"})
 TILEWIRE_NAMES(Role, {a, "a"}, {b, "b"}, {bias, "bias"}, {partial, "partial"}, {residual, "residual"}, {indices, "indices"},
-               {norm_weight, "norm_weight"}, {norm_bias, "norm_bias"}, {normed, "normed"})
+               {norm_weight, "norm_weight"}, {norm_bias, "norm_bias"}, {normed, "normed"}, {norm_scale, "norm_scale"})
 TILEWIRE_NAMES(Rule, {structure, "structure"}, {progress, "progress"}, {coverage, "coverage"}, {race, "race"},
                {unsupported, "unsupported"})
 TILEWIRE_NAMES(Topology, {ring, "ring"}, {fully_connected, "fully_connected"}, {switched, "switched"}, {torus2d, "torus2d"},
@@ -96,7 +96,7 @@ TILEWIRE_FIELDS(Device, F(node), F(copy_engines), F(sms))
 TILEWIRE_FIELDS(Link, F(reach), F(bandwidth_GBps), F(latency_us))
 TILEWIRE_FIELDS(Team, F(num_ranks), F(rank), F(devices), F(links))
 TILEWIRE_FIELDS(Epilogue, F(kind), F(value))
-TILEWIRE_FIELDS(Norm, F(kind), F(eps))
+TILEWIRE_FIELDS(Norm, F(kind), F(eps), F(out_dtype))
 TILEWIRE_FIELDS(Range, F(begin), F(end))
 TILEWIRE_FIELDS(Problem, F(op), F(m), F(n), F(k), F(more_n), F(dtype), F(out_dtype), F(b_layout), F(epilogue),
                 F(norm), F(reduction), F(gathered_output), F(allow_tf32), F(arena), F(constant))

@@ -49,7 +49,7 @@ void validate_buffers(const Plan& plan) {
             buffer.name, buffer.shapes.size(), num_ranks);
     require(buffer.scope != Scope::symmetric || buffer.shapes.empty(),
             "buffer {}: symmetric workspace has one shape on all ranks", buffer.name);
-    require(!buffer.ll || (buffer.scope == Scope::symmetric && buffer.dtype != DType::int32),
+    require(!buffer.ll || (buffer.scope == Scope::symmetric && is_number(buffer.dtype)),
             "buffer {}: LL data is symmetric workspace of a floating type", buffer.name);
     require(buffer.copies == 1 || (buffer.copies == 2 && buffer.ll), "buffer {}: copies = {}, want 1, or 2 of LL data",
             buffer.name, buffer.copies);

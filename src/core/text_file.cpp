@@ -20,8 +20,8 @@ TextFile read_text_file(const std::string& path) {
   constexpr size_t kPiece = 1 << 16;
   constexpr size_t kMost = size_t{2} << 30;  // limit for endless devices
   const NewDescriptor file = new_descriptor([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY); });
-  if (!file.call.ok()) return {"", file.call, false};
-  TextFile read;
+  TextFile read{.text = "", .call = file.call, .opened = file.call.ok()};
+  if (!read.opened) return read;
   std::vector<char> piece(kPiece);
   while (true) {
     read.call = system_call([&] { return ::read(file.descriptor.get(), piece.data(), piece.size()); });

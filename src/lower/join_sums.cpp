@@ -102,6 +102,17 @@ std::optional<Lanes> lanes_of(const Plan& plan, int rank) {
   return Lanes{*tiles, *sums, norms};
 }
 
+/// Whether a norm stores its whole rows, and then their scales if it quantises.
+bool stores_whole_rows(const Task& norm) {
+  const int64_t cols = norm.reads[0].cols;
+  if (norm.writes.size() != (quantises(norm.norm) ? 2U : 1U)) return false;
+  return std::ranges::all_of(norm.writes, [&](const Write& write) {
+    const bool first = &write == norm.writes.data();
+    return write.first_row == 0 && write.mode == WriteMode::store && write.first_col == (first ? 0 : cols) &&
+           write.to.cols == (first ? cols : 1);
+  });
+}
+
 /// The norm of the rows of `sum`, which stores the columns of `sum`, made of `norms` that wait for it. Nothing where
 /// these are not the norms of just these rows.
 std::optional<Task> norm_of_columns(const Plan& plan, const Task& sum, const Lane& norms) {
@@ -117,17 +128,17 @@ std::optional<Task> norm_of_columns(const Plan& plan, const Task& sum, const Lan
   int64_t next = own.row;
   for (const Task* norm : parts) {
     const Region& rows = norm->reads[0];
-    const bool whole = norm->writes.size() == 1 && norm->writes[0].first_row == 0 && norm->writes[0].first_col == 0 &&
-                       norm->writes[0].mode == WriteMode::store && norm->writes[0].to.cols == rows.cols;
     if (rows.buffer != own.buffer || rows.rank != own.rank || rows.row != next || norm->waits.size() != 1 ||
-        !norm->posts.empty() || !whole)
+        !norm->posts.empty() || !stores_whole_rows(*norm))
       return std::nullopt;
     next += rows.rows;
   }
   if (parts.empty() || next != own.row + own.rows) return std::nullopt;
   Task norm = *parts[0];
+  norm.reads[0].rows = own.rows;
+  for (Write& write : norm.writes) write.to.rows = own.rows;
+  if (own.col > 0) norm.writes.resize(1);  // the first columns' norm stores the scales
   Write& write = norm.writes[0];
-  norm.reads[0].rows = write.to.rows = own.rows;
   write.first_col = own.col;
   write.to.col += own.col;
   write.to.cols = own.cols;
@@ -149,7 +160,7 @@ std::optional<std::vector<Task>> in_order_of(const Plan& plan, const std::vector
 }
 
 /// Join the lanes of one rank. Returns why not, or nothing.
-std::optional<std::string> join(Plan& plan, int rank, int sms) {
+std::optional<std::string> join(Plan& plan, int rank, const Target& target) {
   const auto lanes = lanes_of(plan, rank);
   if (!lanes) return "a rank has other work than tiles and sums";
   Lane& lane = plan.lanes[lanes->tiles];
@@ -163,8 +174,8 @@ std::optional<std::string> join(Plan& plan, int rank, int sms) {
     if (is_gemm_tile(tile) != is_gemm_tile(tiles[0])) return "a lane has tiles and copies";
     if (auto reason = is_gemm_tile(tile) ? unfit_tile(plan, tile) : unfit_copy(plan, tile)) return reason;
   }
-  if (std::ssize(tiles) > sms - kBesideGemv)
-    return fmt::format("{} tiles, want at most {}, one for each CTA", tiles.size(), sms - kBesideGemv);
+  const int most = target.sms - kBesideGemv;
+  if (std::ssize(tiles) > most) return fmt::format("{} tiles, want at most {}, one for each CTA", tiles.size(), most);
   const auto count = static_cast<int>(tiles.size());
   const auto place = [](const Task& copy) { return std::pair(copy.reads[0].row, copy.reads[0].col); };
   if (!is_gemm_tile(tiles[0])) std::ranges::sort(tiles, {}, place);
@@ -179,6 +190,9 @@ std::optional<std::string> join(Plan& plan, int rank, int sms) {
         std::ranges::count(tiles, tiles[0].reads[0].row, [](const Task& task) { return task.reads[0].row; });
     if (parts && in_first_row > kMostRowParts)
       return fmt::format("{} parts of a row with a norm, want at most {}", in_first_row, kMostRowParts);
+    if (parts && in_first_row > 1 && !target.whole_gpu)
+      return fmt::format("{} parts of a row with a norm are a cluster, which may not fit into a part of the GPU",
+                         in_first_row);
     // All sums before the norms: with one CTA for each, no norm then takes the place of a sum that it waits for.
     for (int i = 0; i < count; ++i) {
       auto norm = norm_of_columns(plan, (*ordered)[i], plan.lanes[*lanes->norms]);
@@ -204,7 +218,7 @@ std::string join_sums(Plan& plan, const Target& target) {
   if (!uses_ll(plan)) return "no LL data";
   std::string reason;
   for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
-    const auto refused = join(plan, rank, target.sms);
+    const auto refused = join(plan, rank, target);
     if (refused && reason.empty()) reason = *refused;
   }
   const auto joined = std::ranges::find(plan.lanes, true, &Lane::joined);

@@ -45,7 +45,7 @@ void validate_sizes(const Problem& problem) {
 
 void validate_types(const Problem& problem) {
   for (const DType dtype : {problem.dtype, out_dtype_of(problem)}) {
-    require(dtype != DType::int32, "dtype = {}: want fp32, bf16 or fp16", to_string(dtype));
+    require(is_number(dtype), "dtype = {}: want fp32, bf16 or fp16", to_string(dtype));
   }
 }
 
@@ -66,6 +66,10 @@ void validate_norm(const Problem& problem, const Operator& op) {
   const auto eps = static_cast<float>(problem.norm->eps);
   require(eps > 0 && std::isfinite(eps), "norm: eps = {}: want more than 0, and a number of fp32", problem.norm->eps);
   require(problem.n > 0, "norm: n = 0: a norm of no columns is undefined");
+  const auto& out = problem.norm->out_dtype;
+  require(!out || is_quantised(*out), "norm: out_dtype = {}: want fp8_e4m3 or int8", to_string(*out));
+  require(!out || problem.norm->kind == NormKind::rms, "norm: out_dtype = {}: a layer norm is not quantised",
+          to_string(*out));
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ std::vector<DoubleMatrix> Inputs::reference_outputs(int rank) const {
       const auto of_buffer = [&](const Meaning& meaning) { return meaning.buffer == buffer && meaning.rank == peer; };
       const Role role = std::ranges::find_if(meanings_, of_buffer)->role;
       // Keep sums in fp32 in the reference, so that the rounding of the output counts as its error.
-      const bool computed = role == Role::partial || role == Role::normed;
+      const bool computed = role == Role::partial || role == Role::normed || role == Role::norm_scale;
       const DType dtype = described.scope == Scope::output && computed ? DType::fp32 : described.dtype;
       memory.emplace_back(static_cast<size_t>(shape.rows * shape.cols * bytes_of(dtype)));
       tensors[peer].push_back(make_tensor(memory.back().data(), dtype, shape.rows, shape.cols));

@@ -10,8 +10,8 @@ namespace tilewire {
 
 /// All rows on every rank.
 [[nodiscard]] std::vector<Range> all_rows(const Problem& problem, int num_ranks);
-/// Add the operands of the epilogue and of the norm, the output `name`, and `normed` if the problem has a norm. `rows`:
-/// of each rank.
+/// Add the operands of the epilogue and of the norm, the output `name`, and `normed` (and `norm_scale`) if the problem
+/// has a norm. `rows`: of each rank.
 void add_summed_rows(const Problem& problem, const std::vector<Range>& rows, const char* name,
                      std::vector<Buffer>& buffers);
 /// Add the meanings of these buffers on `rank`, whose first row is `row`. `buffer` is the number of the first one;
@@ -23,5 +23,7 @@ void add_summed_rows_meanings(const Problem& problem, int rank, int64_t row, int
 void store_summed_rows(const Problem& problem, const std::vector<Tensor>& tensors, size_t buffer, DoubleMatrix sum);
 /// Normalise the rows in double. `weight` and `bias` have one row; `bias` is null if there is none.
 void apply_norm(const Norm& norm, const Tensor& weight, const Tensor* bias, DoubleMatrix& rows);
+/// Divide each row by its scale (Norm::out_dtype). Returns the scales.
+[[nodiscard]] std::vector<double> quantise(DType dtype, DoubleMatrix& rows);
 
 }  // namespace tilewire

@@ -13,6 +13,7 @@
 #include "core/json_text.hpp"
 #include "core/text.hpp"
 #include "operators/products.hpp"
+#include "operators/summed_rows.hpp"
 #include "tilewire/json.hpp"
 
 namespace tilewire {
@@ -21,6 +22,7 @@ namespace {
 constexpr int64_t kManyElements = 64;
 constexpr int64_t kMostSamples = int64_t{1} << 22;  // limit of the sampled elements of one output
 constexpr size_t kDoubtfulRows = 16;                // rows with NaN or Inf that are recomputed per batch
+constexpr int64_t kNormBatch = 64;                  // rows of a norm that are compared at once
 
 // Rows of one output with their exact values.
 struct ExactRows {
@@ -112,6 +114,10 @@ struct Expected::State {
   void compare_doubtful(Comparison& into, const Verified& target, const std::vector<int64_t>& rows, const Tensor& out,
                         double step) const;
   void compare_norms(Comparison& into, Verified target, const Tensor& sum, const Tensor& out, double step) const;
+  void compare_quantised(Comparison& into, const Verified& target, const Tensor& sum, const Tensor& out,
+                         const Tensor& scales) const;
+  /// The norms of `count` rows of the sum, as they are.
+  [[nodiscard]] DoubleMatrix norms_of(const Part& part, const Tensor& sum, int64_t first, int64_t count) const;
   /// The output whose rows are normalised.
   [[nodiscard]] size_t output_of_sum() const;
 };
@@ -218,22 +224,57 @@ void Expected::State::compare_dots(Comparison& into, const Verified& target, con
   compare_doubtful(into, target, doubtful, out, step);
 }
 
+DoubleMatrix Expected::State::norms_of(const Part& part, const Tensor& sum, int64_t first, int64_t count) const {
+  DoubleMatrix norms(count, sum.cols);
+  std::vector<float> line;
+  for (int64_t row = 0; row < count; ++row) {
+    const float* values = load(sum, first + row, line);
+    for (int64_t col = 0; col < sum.cols; ++col) norms.at(row, col) = values[col];
+  }
+  inputs.normalise(part, norms);
+  return norms;
+}
+
+// Compare every scale with that of the norm of the sum's row as it is, and every element with this norm.
+void Expected::State::compare_quantised(Comparison& into, const Verified& target, const Tensor& sum, const Tensor& out,
+                                        const Tensor& scales) const {
+  constexpr double kOfFp32 = 1e-5;  // relative error of a norm in fp32
+  const bool fp8 = out.dtype == DType::fp8_e4m3;
+  std::vector<float> line;
+  for (int64_t begin = 0; begin < out.rows; begin += kNormBatch) {
+    DoubleMatrix norms = norms_of(target.part, sum, begin, std::min(kNormBatch, out.rows - begin));
+    const std::vector<double> wanted = quantise(out.dtype, norms);
+    for (int64_t row = 0; row < norms.rows; ++row) {
+      const double scale = wanted[row];
+      const float given = *load(scales, begin + row, line);
+      const bool finite = std::isfinite(scale) && std::isfinite(given);
+      const bool same = finite ? std::abs(given - scale) <= kOfFp32 * scale : std::isnan(scale) == std::isnan(given);
+      if (!same) {
+        count_wrong(into, target, begin + row, fmt::format("scale {}, wanted {}", given, scale));
+        continue;
+      }
+      const float* values = load(out, begin + row, line);
+      for (int64_t col = 0; col < out.cols && finite; ++col) {
+        const double number = norms.at(row, col);
+        // Half a step of int8; of fp8_e4m3, whose numbers have four bits, and steps of 2^-9 near zero.
+        const double rounding = fp8 ? std::max(std::abs(number) * 0x1p-4, 0x1p-10) : 0.5;
+        if (std::abs(values[col] - number) <= rounding + 3 * kOfFp32 * std::abs(number)) continue;
+        count_wrong(into, target, begin + row, fmt::format("element {} is {}, wanted {}", col, values[col], number));
+        break;
+      }
+    }
+  }
+}
+
 // Compare every row with the norm of the sum's row as it is, in batches.
 void Expected::State::compare_norms(Comparison& into, Verified target, const Tensor& sum, const Tensor& out,
                                     double step) const {
-  constexpr int64_t kBatch = 64;
   target.sizes.squares.resize(out.rows);
-  std::vector<float> line;
-  for (int64_t begin = 0; begin < out.rows; begin += kBatch) {
+  for (int64_t begin = 0; begin < out.rows; begin += kNormBatch) {
     ExactRows exact;
-    exact.rows.resize(static_cast<size_t>(std::min(kBatch, out.rows - begin)));
+    exact.rows.resize(static_cast<size_t>(std::min(kNormBatch, out.rows - begin)));
     std::iota(exact.rows.begin(), exact.rows.end(), begin);
-    exact.values = DoubleMatrix(std::ssize(exact.rows), out.cols);
-    for (int64_t row = 0; row < exact.values.rows; ++row) {
-      const float* values = load(sum, begin + row, line);
-      for (int64_t col = 0; col < out.cols; ++col) exact.values.at(row, col) = values[col];
-    }
-    inputs.normalise(target.part, exact.values);
+    exact.values = norms_of(target.part, sum, begin, std::ssize(exact.rows));
     for (int64_t row = 0; row < exact.values.rows; ++row) {
       for (int64_t col = 0; col < out.cols; ++col)
         target.sizes.squares[begin + row] += exact.values.at(row, col) * exact.values.at(row, col);
@@ -272,7 +313,7 @@ Expected::Expected(const Operator& op, const Problem& problem, int num_ranks, in
   for (const Part& part : inputs.outputs_of(rank)) {
     Verified target{state_->targets.size(), part, inputs.buffers()[part.meaning.buffer].name, {}, {}};
     // The norm's rows are compared with those of the sum, which is verified itself.
-    if (part.meaning.role == Role::normed) {
+    if (part.meaning.role == Role::normed || part.meaning.role == Role::norm_scale) {
       state_->targets.push_back(std::move(target));
       continue;
     }
@@ -299,6 +340,11 @@ Comparison Expected::compare(std::span<const Tensor> outputs, const Tolerance& t
     const Shape& shape = target.part.shape;
     require(out.rows == shape.rows && out.cols == shape.cols, "verification of {}: {} x {} elements, expected {} x {}",
             target.name, out.rows, out.cols, shape.rows, shape.cols);
+    if (target.part.meaning.role == Role::norm_scale) continue;  // compared with the rows
+    if (is_quantised(out.dtype)) {
+      state_->compare_quantised(sum, target, outputs[state_->output_of_sum()], out, outputs[target.output + 1]);
+      continue;
+    }
     const double step = state_->step_of(target, out.dtype, tolerance.wire);
     if (target.part.meaning.role == Role::normed) {
       state_->compare_norms(sum, target, outputs[state_->output_of_sum()], out, step);

@@ -217,6 +217,8 @@ void PlanBuilder::add_norms(int lane, int output, Range rows, const Wait& summed
     task.reads = {region(rank, output, some, {0, problem_.n}), whole(rank, buffer("norm_weight"))};
     if (problem_.norm->kind == NormKind::layer) task.reads.push_back(whole(rank, buffer("norm_bias")));
     task.writes = {{region(rank, buffer("normed"), some, {0, problem_.n})}};
+    if (quantises(*problem_.norm))
+      task.writes.push_back({.to = region(rank, buffer("norm_scale"), some, {0, 1}), .first_col = problem_.n});
     task.waits = {summed};
     add(lane, std::move(task));
   }

@@ -221,7 +221,7 @@ void validate(const Config& config) {
   require(config.cluster_split_k == 1 || config.cluster_m * config.cluster_n == 1,
           "knob cluster_split_k = {} with cluster_m = {}, cluster_n = {}: cluster split-K excludes shared loads",
           config.cluster_split_k, config.cluster_m, config.cluster_n);
-  require(config.wire != DType::int32, "knob wire = int32: want fp32, bf16 or fp16");
+  require(!config.wire || is_number(*config.wire), "knob wire = {}: want fp32, bf16 or fp16", to_string(*config.wire));
 }
 
 }  // namespace tilewire

@@ -181,8 +181,14 @@ Tiles part_of_row(const Workload& work) {
   const bool same = bytes_of(problem.dtype) == 2 && out_dtype_of(problem) == problem.dtype;
   const int64_t ctas = work.team.devices[0].sms - kBesideGemv;
   if (!fits || !same || problem.m < 1 || problem.m > ctas) return {};
-  int64_t parts = std::min<int64_t>(kMostRowParts, ctas / problem.m);
-  while (problem.n % (kGemvUnit * parts) != 0) --parts;
+  // NOTE: with a norm the CTAs of a row are a cluster. Of CTAs that fill an SM, three quarters of the SMs can have
+  // clusters of more than two.
+  const auto suits = [&](int64_t parts) {
+    const bool wide = problem.norm && parts > 2 && problem.n / parts > kMostPartCols / 8;
+    return problem.n % (kGemvUnit * parts) == 0 && problem.m * parts <= (wide ? ctas * 3 / 4 : ctas);
+  };
+  int64_t parts = kMostRowParts;
+  while (parts > 1 && !suits(parts)) --parts;
   if (problem.n / parts > kMostPartCols) return {};
   return {{.m = 1, .n = static_cast<int>(problem.n / parts)}};
 }

@@ -118,9 +118,18 @@ std::vector<Sample> library_samples() {
   Problem in_arena = sum;
   in_arena.arena = {"c"};
   const Config two_launches{.schedule = "two_stream", .tile_m = 128, .tile_n = 128, .launches = 2};
-  return {{gather, one_call}, {gather, beside},      {gather, workers},  {scatter, one_call},
-          {scatter, beside},  {scatter, after},      {scatter, pulls},   {sum, pulls},
-          {sum, at_owners},   {in_arena, at_owners}, {sum, two_launches}};
+  // The kernel of rows behind the call.
+  const Config rows{.tile_m = 1,
+                    .tile_n = 256,
+                    .transport = Transport::ll,
+                    .algorithm = Algorithm::one_shot,
+                    .compute = Provider::library};
+  const Problem few{.op = "gemm_all_reduce", .m = 24, .n = 1024, .k = 512, .b_layout = BLayout::kn};
+  Problem quantised = few;
+  quantised.norm = Norm{NormKind::rms, 1e-6, DType::int8};
+  return {{gather, one_call},  {gather, beside}, {gather, workers}, {scatter, one_call}, {scatter, beside},
+          {scatter, after},    {scatter, pulls}, {sum, pulls},      {sum, at_owners},    {in_arena, at_owners},
+          {sum, two_launches}, {few, rows},      {quantised, rows}};
 }
 
 std::vector<Sample> collective_samples() {

@@ -256,6 +256,8 @@ TEST_P(OnGpus, FewRowsAndTheirNormsByTheGemvKernel) {
       // Each kind with each type.
       problem.norm = Norm{(shapes % 2 == 0) == (dtype == DType::bf16) ? NormKind::layer : NormKind::rms, 1e-5};
       if (shapes % 3 == 0) problem.constant = {"b"};
+      if (problem.norm->kind == NormKind::rms && shapes % 3 > 0)
+        problem.norm->out_dtype = shapes % 3 == 1 ? DType::fp8_e4m3 : DType::int8;
       if (seed % 3 == 0) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::residual}};
       if (seed % 3 == 1) problem.epilogue = {{EpilogueKind::residual}};
       const bool in_place = seed % 3 == 1;
@@ -282,6 +284,7 @@ TEST_P(OnGpus, RowsOfAnAllReduce) {
     for (const DType dtype : {DType::bf16, DType::fp16}) {
       Problem problem{.op = op(), .m = m, .n = n, .dtype = dtype};
       if (seed % 4 > 0) problem.norm = Norm{seed % 4 == 1 ? NormKind::layer : NormKind::rms, 1e-5};
+      if (seed % 4 == 3) problem.norm->out_dtype = seed % 8 == 3 ? DType::fp8_e4m3 : DType::int8;
       if (seed % 3 > 0) problem.epilogue = {{EpilogueKind::residual}};
       const bool in_place = seed % 3 == 1;
       expect_right(problem, ranks(), {one_shot(1, cols, dtype)},

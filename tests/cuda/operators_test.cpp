@@ -45,6 +45,12 @@ TEST_P(OnGpus, NormsOfTheOutputsRows) {
       }
     }
   }
+  for (const DType out : {DType::fp8_e4m3, DType::int8}) {
+    Problem problem{.op = op(), .m = 300, .n = out == DType::int8 ? 264 : 29, .k = 200, .dtype = DType::bf16};
+    problem.reduction = Reduction::any;
+    problem.norm = Norm{NormKind::rms, 1e-5, out};
+    expect(problem, {.tile_m = 128, .tile_n = 128, .chunk_rows = 100}, 10, ++seed);
+  }
 }
 
 TEST_P(OnGpus, RepeatableSumsHaveTheSameBits) {

@@ -232,6 +232,23 @@ TEST_P(EveryOperator, NormsOfTheOutputsRows) {
   }
 }
 
+TEST_P(EveryOperator, QuantisedNorms) {
+  if (!leaves_summed_rows(find_operator(op()).structure)) GTEST_SKIP() << "takes no norm";
+  if (ranks() > 4) GTEST_SKIP() << "more ranks change nothing here";
+  uint64_t seed = 790;
+  for (const DType out : {DType::fp8_e4m3, DType::int8}) {
+    for (const auto& [m, n, k] : {std::array<int64_t, 3>{31, 24, 17}, {2, 9, 0}, {1, 33, 5}}) {
+      Problem problem{.op = op(), .m = m, .n = n, .k = k, .dtype = DType::bf16, .norm = Norm{NormKind::rms, 1e-5, out}};
+      if (k > 0) problem.epilogue = {{EpilogueKind::residual}};
+      if (!has_gemm()) problem.k = 0;
+      const Config base{.tile_m = 8, .tile_n = 16, .chunk_rows = 8};
+      expect_right(problem, ranks(), few(all_variants(problem, {.num_ranks = ranks()}, base), 30, seed),
+                   {.num_calls = 2, .seed = seed, .lowered = true});
+      ++seed;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Host, EveryOperator,
                          ::testing::Combine(::testing::ValuesIn(kOperators), ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8)),
                          name_of);

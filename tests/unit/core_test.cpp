@@ -160,6 +160,37 @@ TEST(Convert, Fp16AllValuesRoundTripAndRoundToNearestEven) {
   EXPECT_EQ(fp16_from(1e-10F), 0);
 }
 
+TEST(Convert, QuantisedTypesRoundToNearestEven) {
+  const auto stored = [](float value, DType dtype) {
+    uint8_t byte = 0;
+    store_one(value, &byte, dtype);
+    return byte;
+  };
+  for (uint32_t bits = 0; bits < 0x100; ++bits) {
+    const auto byte = static_cast<uint8_t>(bits);
+    const float value = load_one(&byte, DType::fp8_e4m3);
+    if ((bits & 0x7FU) == 0x7FU) {
+      EXPECT_TRUE(std::isnan(value));
+      EXPECT_EQ(stored(value, DType::fp8_e4m3) & 0x7FU, 0x7FU);
+      continue;
+    }
+    ASSERT_EQ(stored(value, DType::fp8_e4m3), byte);
+    const auto above = static_cast<uint8_t>(byte + 1);
+    if ((above & 0x7FU) == 0x7FU) continue;
+    const float middle = (value + load_one(&above, DType::fp8_e4m3)) / 2;
+    ASSERT_EQ(stored(middle, DType::fp8_e4m3), (bits & 1U) != 0 ? above : byte) << bits;
+  }
+  const uint8_t largest = 0x7E;
+  EXPECT_EQ(load_one(&largest, DType::fp8_e4m3), 448);
+  EXPECT_EQ(stored(1e9F, DType::fp8_e4m3), 0x7E);
+  EXPECT_EQ(stored(-INFINITY, DType::fp8_e4m3), 0xFE);
+  EXPECT_EQ(static_cast<int8_t>(stored(2.5F, DType::int8)), 2);
+  EXPECT_EQ(static_cast<int8_t>(stored(-3.5F, DType::int8)), -4);
+  EXPECT_EQ(static_cast<int8_t>(stored(300, DType::int8)), 127);
+  EXPECT_EQ(static_cast<int8_t>(stored(-300, DType::int8)), -127);
+  EXPECT_EQ(stored(std::nanf(""), DType::int8), 0);
+}
+
 TEST(Overlap, FollowsFlux) {
   EXPECT_DOUBLE_EQ(overlap_efficiency(10, 10, 14), 1);
   EXPECT_DOUBLE_EQ(overlap_efficiency(14, 10, 14), 0);

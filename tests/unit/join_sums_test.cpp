@@ -102,8 +102,8 @@ TEST(JoinSums, RowsOfAGemmOfTheLibraryAreSummedWhereTheyAreSent) {
     for (const Lane& lane : made.plan.lanes) {
       for (const Task& task : lane.tasks) {
         calls += task.kind == TaskKind::gemm_call ? 1 : 0;
-        if (task.kind == TaskKind::gemm_call) EXPECT_TRUE(task.posts.empty());
-        if (task.kind == TaskKind::copy) EXPECT_TRUE(lane.stage == kStageAfterCall && task.waits.empty());
+        EXPECT_TRUE(task.kind != TaskKind::gemm_call || task.posts.empty());
+        EXPECT_TRUE(task.kind != TaskKind::copy || (lane.stage == kStageAfterCall && task.waits.empty()));
       }
     }
     EXPECT_EQ(calls, 4);

@@ -9,6 +9,7 @@
 #include "tilewire/check.hpp"
 #include "tilewire/make_plan.hpp"
 #include "tilewire/sim/sim.hpp"
+#include "tilewire/spi/operator.hpp"
 #include "unit/check_plans.hpp"
 
 namespace tilewire {
@@ -53,6 +54,71 @@ TEST(Norms, EveryVariantIsProven) {
       }
     }
   }
+}
+
+TEST(Norms, EveryQuantisedVariantIsProven) {
+  for (const char* op : {"gemm_all_reduce", "gemm_reduce_scatter", "all_reduce"}) {
+    Problem problem = normed_problem();
+    problem.op = op;
+    problem.norm->out_dtype = problem.op == "all_reduce" ? DType::int8 : DType::fp8_e4m3;
+    if (problem.op == "all_reduce") problem.k = 0;
+    problem.reduction = Reduction::any;
+    for (const int ranks : {1, 3}) {
+      const Team team{.num_ranks = ranks};
+      for (const Config& config : all_variants(problem, team, {.tile_m = 8, .tile_n = 8, .chunk_rows = 4}))
+        expect_accepted(make_plan(problem, team, config));
+    }
+  }
+}
+
+Plan quantised_plan() {
+  Problem problem = normed_problem();
+  problem.norm->out_dtype = DType::int8;
+  return make_plan(problem, {.num_ranks = 2}, {.tile_m = 8, .tile_n = 8, .algorithm = Algorithm::one_shot});
+}
+
+TEST(Norms, ScalesAreStoredOnce) {
+  Plan plan = quantised_plan();
+  norm_of(plan).writes.pop_back();
+  expect_refused(plan, Rule::coverage, {"norm_scale", "of an output is never written"});
+  plan = quantised_plan();
+  Task& norm = norm_of(plan);
+  norm.writes.push_back(norm.writes[1]);
+  expect_refused(plan, Rule::coverage, {"norm_scale", "has written already in this call"});
+}
+
+TEST(Norms, ScalesOfOtherRowsAreRefused) {
+  Plan plan = quantised_plan();
+  Task& norm = norm_of(plan);
+  norm.writes[1].first_col = 0;
+  expect_refused(plan, Rule::structure, {"stores columns 0..1 of a norm of 16 columns in", "norm_scale", "of fp32"});
+  plan = quantised_plan();
+  for (Lane& lane : plan.lanes) {
+    for (Task& task : lane.tasks) {
+      if (is_norm(task) && lane.rank == 0) task.writes[1].to.row = 23 - task.writes[1].to.row;
+    }
+  }
+  expect_refused(plan, Rule::coverage, {"scale of the normed output"});
+}
+
+TEST(Norms, WhatIsNotQuantised) {
+  const auto error_of = [](const Problem& problem) -> std::string {
+    try {
+      validate(problem, 2);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  Problem problem = normed_problem(NormKind::layer);
+  problem.norm->out_dtype = DType::int8;
+  EXPECT_NE(error_of(problem).find("a layer norm is not quantised"), std::string::npos) << error_of(problem);
+  problem = normed_problem();
+  problem.norm->out_dtype = DType::fp16;
+  EXPECT_NE(error_of(problem).find("out_dtype = fp16: want fp8_e4m3 or int8"), std::string::npos);
+  problem = normed_problem();
+  problem.dtype = DType::int8;
+  EXPECT_NE(error_of(problem).find("dtype = int8: want fp32, bf16 or fp16"), std::string::npos);
 }
 
 TEST(Norms, EveryRowIsNormalisedOnEveryRank) {

@@ -39,10 +39,12 @@ struct Arguments {
   std::vector<TorchTensor> y{};
   std::optional<TorchTensor> gathered{};
   std::optional<TorchTensor> normed{};
+  std::optional<TorchTensor> scale{};
   std::optional<TorchTensor> norm_weight{};
   std::optional<TorchTensor> norm_bias{};
   double eps = 0;
-  std::vector<TorchTensor> bias{};  ///< empty, or one per b
+  std::optional<DType> norm_dtype{};  ///< of quantised rows
+  std::vector<TorchTensor> bias{};    ///< empty, or one per b
   std::optional<TorchTensor> residual{};
   std::string activation{};
   bool average = false;
@@ -61,11 +63,14 @@ Arguments take_arguments(TorchStack& stack, const TorchRule& rule, bool out) {
   if (out) all.y = one_or_all();
   if (out && has.gather) all.gathered = stack.maybe_tensor();
   if (out && has.norm) all.normed = stack.tensor();
+  if (out && has.quantised) all.scale = stack.tensor();
   if (has.norm) {
     all.norm_weight = stack.tensor();
-    all.norm_bias = stack.maybe_tensor();
+    if (!has.quantised) all.norm_bias = stack.maybe_tensor();
     all.eps = stack.number();
   }
+  if (out && has.quantised) all.norm_dtype = all.normed->dtype();
+  if (!out && has.quantised) all.norm_dtype = parse<DType>(stack.text(), "norm_dtype");
   if (has.bias && rule.several) all.bias = stack.maybe_tensors();
   if (has.bias && !rule.several) {
     if (std::optional<TorchTensor> bias = stack.maybe_tensor()) all.bias.push_back(std::move(*bias));
@@ -107,7 +112,13 @@ void check_arguments(const Arguments& all, const TorchRule& rule) {
   }
   check_row(all.x, all.norm_weight, "norm_weight");
   check_row(all.x, all.norm_bias, "norm_bias");
-  if (all.normed) check_like(all.x, *all.normed, "normed");
+  if (all.normed && !all.norm_dtype) check_like(all.x, *all.normed, "normed");
+  if (all.norm_dtype && all.normed)
+    require(all.normed->device() == all.x.device(), "x and normed are on different devices");
+  if (all.scale) {
+    require(all.scale->device() == all.x.device(), "x and scale are on different devices");
+    require(all.scale->dtype() == DType::fp32, "scale is {}, want fp32", to_string(all.scale->dtype()));
+  }
   for (const TorchTensor& y : all.y) check_like(all.x, y, "y");
   if (all.gathered) check_like(all.x, *all.gathered, "gathered");
   require(!all.average || (all.bias.empty() && !all.residual && all.activation.empty()),
@@ -131,7 +142,7 @@ std::vector<Epilogue> epilogue_of(const Arguments& all, int num_ranks) {
 
 std::optional<Norm> norm_of(const Arguments& all) {
   if (!all.norm_weight) return std::nullopt;
-  return Norm{all.norm_bias ? NormKind::layer : NormKind::rms, all.eps};
+  return Norm{all.norm_bias ? NormKind::layer : NormKind::rms, all.eps, all.norm_dtype};
 }
 
 /// B viewed as a [cols, depth] matrix; nothing unless its columns are contiguous.
@@ -254,6 +265,7 @@ struct Results {
   std::vector<TorchTensor> y{};
   std::optional<TorchTensor> gathered{};
   std::optional<TorchTensor> normed{};
+  std::optional<TorchTensor> scale{};
   std::vector<Tensor> outputs{};
 };
 
@@ -271,9 +283,18 @@ Results results_of(const TorchRule& rule, const Arguments& all, bool out, int ra
     results.outputs.push_back(result_of(results.y.back(), sizes, "y"));
   }
   if (all.norm_weight) {
-    const std::vector<int64_t> sizes = sizes_of_result(rule, all.x, cols[0], ranks);
-    results.normed = out ? all.normed : all.x.new_empty(sizes);
+    const TorchShim& shim = layer->shim;
+    std::vector<int64_t> sizes = sizes_of_result(rule, all.x, cols[0], ranks);
+    const int32_t dtype = !all.norm_dtype                      ? all.x.torch_dtype()
+                          : *all.norm_dtype == DType::fp8_e4m3 ? shim.fp8_e4m3
+                                                               : shim.int8;
+    results.normed = out ? all.normed : all.x.new_empty(sizes, dtype);
     results.outputs.push_back(result_of(*results.normed, sizes, "normed"));
+    if (all.norm_dtype) {
+      sizes.back() = 1;
+      results.scale = out ? all.scale : all.x.new_empty(sizes, shim.fp32);
+      results.outputs.push_back(result_of(*results.scale, sizes, "scale"));
+    }
   }
   if (!all.gather) return results;
   std::vector<int64_t> sizes(all.x.sizes().begin(), all.x.sizes().end());
@@ -303,6 +324,7 @@ void call(const TorchRule& rule, bool out, TorchStack& stack) {
   rule.several ? stack.give(results.y) : stack.give(results.y.front());
   if (rule.options.gather) stack.give_or_none(results.gathered);
   if (results.normed) stack.give(*results.normed);
+  if (results.scale) stack.give(*results.scale);
 }
 
 /// The function that PyTorch calls. Its exceptions pass through PyTorch.

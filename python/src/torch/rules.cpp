@@ -14,7 +14,11 @@ std::string schema_of(const TorchRule& rule, bool out) {
   if (out) text += rule.several ? ", Tensor(a!)[] y" : ", Tensor(a!) y";
   if (out && has.gather) text += ", Tensor(b!)? gathered";
   if (out && has.norm) text += ", Tensor(b!) normed";
-  if (has.norm) text += ", Tensor norm_weight, Tensor? norm_bias=None, float eps=1e-06";
+  if (out && has.quantised) text += ", Tensor(c!) scale";
+  if (has.norm) text += ", Tensor norm_weight";
+  if (has.norm && !has.quantised) text += ", Tensor? norm_bias=None";
+  if (has.norm) text += ", float eps=1e-06";
+  if (!out && has.quantised) text += ", str norm_dtype='fp8_e4m3'";
   // NOTE: no keyword-only arguments: PyTorch has no autograd for operators with keyword-only tensors.
   if (has.bias) text += rule.several ? ", Tensor[]? bias=None" : ", Tensor? bias=None";
   if (has.residual) text += ", Tensor? residual=None";
@@ -23,10 +27,11 @@ std::string schema_of(const TorchRule& rule, bool out) {
   if (has.gather && !out) text += ", bool gather=False";
   if (has.repeatable) text += ", bool repeatable=False";
   if (has.allow_tf32) text += ", bool allow_tf32=False";
-  const char* results = rule.several ? "(Tensor[], Tensor?)"
-                        : has.gather ? "(Tensor, Tensor?)"
-                        : has.norm   ? "(Tensor, Tensor)"
-                                     : "Tensor";
+  const char* results = rule.several    ? "(Tensor[], Tensor?)"
+                        : has.gather    ? "(Tensor, Tensor?)"
+                        : has.quantised ? "(Tensor, Tensor, Tensor)"
+                        : has.norm      ? "(Tensor, Tensor)"
+                                        : "Tensor";
   return text + ") -> " + (out ? "()" : results);
 }
 

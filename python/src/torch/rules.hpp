@@ -9,7 +9,8 @@ namespace tilewire::python {
 
 /// Optional arguments of an operator, besides x, b and the group.
 struct TorchOptions {
-  bool norm = false;  ///< also returns the normalised rows of y
+  bool norm = false;       ///< also returns the normalised rows of y
+  bool quantised = false;  ///< of fp8 or int8, with a scale for each row
   bool bias = false;
   bool residual = false;
   bool activation = false;
@@ -52,11 +53,15 @@ inline constexpr std::array kTorchRules{
               .options = {.bias = true, .residual = true, .activation = true, .repeatable = true, .allow_tf32 = true}},
     TorchRule{.name = "matmul_all_reduce_norm", .op = "gemm_all_reduce", .k_by_ranks = true, .keeps_rows = true, .keeps_cols = true,
               .options = {.norm = true, .bias = true, .residual = true, .activation = true, .repeatable = true, .allow_tf32 = true}},
+    TorchRule{.name = "matmul_all_reduce_norm_quantised", .op = "gemm_all_reduce", .k_by_ranks = true, .keeps_rows = true, .keeps_cols = true,
+              .options = {.norm = true, .quantised = true, .bias = true, .residual = true, .activation = true, .repeatable = true, .allow_tf32 = true}},
     TorchRule{.name = "matmul_all_to_all", .op = "gemm_all_to_all", .m_by_ranks = true, .keeps_rows = true,
               .options = {.bias = true, .activation = true, .allow_tf32 = true}},
     TorchRule{.name = "all_reduce", .op = "all_reduce", .product = false, .keeps_rows = true, .keeps_cols = true, .options = {.repeatable = true}},
     TorchRule{.name = "all_reduce_norm", .op = "all_reduce", .product = false, .keeps_rows = true, .keeps_cols = true,
               .options = {.norm = true, .residual = true, .repeatable = true}},
+    TorchRule{.name = "all_reduce_norm_quantised", .op = "all_reduce", .product = false, .keeps_rows = true, .keeps_cols = true,
+              .options = {.norm = true, .quantised = true, .residual = true, .repeatable = true}},
 };
 // clang-format on
 

@@ -67,6 +67,8 @@ TorchShim load_torch_shim() {
   shim.bf16 = number(torch, "aoti_torch_dtype_bfloat16");
   shim.fp16 = number(torch, "aoti_torch_dtype_float16");
   shim.fp32 = number(torch, "aoti_torch_dtype_float32");
+  shim.fp8_e4m3 = number(torch, "aoti_torch_dtype_float8_e4m3fn");
+  shim.int8 = number(torch, "aoti_torch_dtype_int8");
   return shim;
 }
 

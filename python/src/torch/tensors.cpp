@@ -47,11 +47,15 @@ DType TorchTensor::dtype() const {
   const int32_t dtype = torch_dtype();
   if (dtype == shim_->bf16) return DType::bf16;
   if (dtype == shim_->fp16) return DType::fp16;
+  if (dtype == shim_->fp8_e4m3) return DType::fp8_e4m3;
+  if (dtype == shim_->int8) return DType::int8;
   require(dtype == shim_->fp32, "a tensor of PyTorch's type {}: want bfloat16, float16 or float32", dtype);
   return DType::fp32;
 }
 
-TorchTensor TorchTensor::new_empty(std::span<const int64_t> sizes) const {
+TorchTensor TorchTensor::new_empty(std::span<const int64_t> sizes) const { return new_empty(sizes, torch_dtype()); }
+
+TorchTensor TorchTensor::new_empty(std::span<const int64_t> sizes, int32_t torch_dtype) const {
   std::vector<int64_t> strides(sizes.size());
   int64_t stride = 1;
   for (size_t d = sizes.size(); d-- > 0;) {
@@ -60,7 +64,7 @@ TorchTensor TorchTensor::new_empty(std::span<const int64_t> sizes) const {
   }
   const TorchDevice where = device();
   AtenTensor* made = nullptr;
-  check_torch(shim_->empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), torch_dtype(),
+  check_torch(shim_->empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), torch_dtype,
                                    where.type, where.index, &made),
               "empty_strided");
   return {*shim_, made};

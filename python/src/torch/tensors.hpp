@@ -38,6 +38,8 @@ class TorchTensor {
   [[nodiscard]] DType dtype() const;
   /// A dense tensor of these sizes, with the same type and device; undefined contents.
   [[nodiscard]] TorchTensor new_empty(std::span<const int64_t> sizes) const;
+  /// The same of another element type, by PyTorch's number.
+  [[nodiscard]] TorchTensor new_empty(std::span<const int64_t> sizes, int32_t torch_dtype) const;
   /// A dense copy.
   [[nodiscard]] TorchTensor copy() const;
   [[nodiscard]] const TorchShim& shim() const { return *shim_; }

@@ -81,6 +81,24 @@ def _(x: Tensor, b: Tensor, group: str, *others: Any) -> tuple[Tensor, Tensor]:
     return y, torch.empty_like(y)
 
 
+def _quantised(y: Tensor, norm_dtype: str) -> tuple[Tensor, Tensor, Tensor]:
+    dtype = torch.int8 if norm_dtype == "int8" else torch.float8_e4m3fn
+    return y, torch.empty_like(y, dtype=dtype), y.new_empty((*y.shape[:-1], 1), dtype=torch.float32)
+
+
+@torch.library.register_fake("tilewire::matmul_all_reduce_norm_quantised")
+def _(
+    x: Tensor,
+    b: Tensor,
+    group: str,
+    norm_weight: Tensor,
+    eps: float = 1e-6,
+    norm_dtype: str = "fp8_e4m3",
+    *others: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _quantised(x.new_empty(_sizes(x, x.shape[0], b.shape[1])), norm_dtype)
+
+
 @torch.library.register_fake("tilewire::matmul_all_to_all")
 def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
     size = group_size(group)
@@ -98,6 +116,13 @@ def _(x: Tensor, group: str, *others: Any) -> tuple[Tensor, Tensor]:
     return y, torch.empty_like(y)
 
 
+@torch.library.register_fake("tilewire::all_reduce_norm_quantised")
+def _(
+    x: Tensor, group: str, norm_weight: Tensor, eps: float = 1e-6, norm_dtype: str = "fp8_e4m3", *others: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _quantised(torch.empty_like(x, memory_format=torch.contiguous_format), norm_dtype)
+
+
 for _name in (
     "all_gather_matmul",
     "all_gather_cols_matmul",
@@ -107,8 +132,10 @@ for _name in (
     "matmul_reduce_scatter_cols",
     "matmul_all_reduce",
     "matmul_all_reduce_norm",
+    "matmul_all_reduce_norm_quantised",
     "matmul_all_to_all",
     "all_reduce",
     "all_reduce_norm",
+    "all_reduce_norm_quantised",
 ):
     torch.library.register_fake(f"tilewire::{_name}_out")(lambda *given: None)

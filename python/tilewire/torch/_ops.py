@@ -87,9 +87,19 @@ def _check_norm(
 
 #: Rows and columns up to which kernels for few rows have norms; they load 16 bytes at a time. Beside other kernels
 #: PyTorch's norm is faster.
-_MOST_ROWS_OF_PRODUCT = 16
+_MOST_ROWS_OF_PRODUCT = 64
 _MOST_ROWS_ALONE = 128
 _MOST_COLS = 16384
+
+
+#: Most bytes of a sum that goes to all peers at once, with those of all peers.
+_MOST_SENT = 1 << 20
+
+
+def _is_short(x: Tensor, cols: int, group: Group) -> bool:
+    """Whether the sum of a product of x is short enough for the kernels for few rows."""
+    rows = x.numel() // max(1, x.shape[-1])
+    return x.device.type == "cpu" or rows * cols * 2 * (group_size(group_name(group)) - 1) <= _MOST_SENT
 
 
 def _fuses_norm(x: Tensor, most_rows: int, weight: Tensor, bias: Tensor | None = None) -> bool:
@@ -100,11 +110,6 @@ def _fuses_norm(x: Tensor, most_rows: int, weight: Tensor, bias: Tensor | None =
         return False
     # NOTE: while PyTorch compiles, tensors have no addresses.
     return torch.compiler.is_compiling() or all(row is None or row.data_ptr() % 16 == 0 for row in (weight, bias))
-
-
-def _is_transposed(b: Tensor) -> bool:
-    """Whether `b` [K, N] is the transpose of a contiguous weight [N, K] whose rows are units of 16 bytes."""
-    return b.stride(0) == 1 and b.shape[0] % 8 == 0
 
 
 def _call_with_norm(
@@ -124,6 +129,74 @@ def _call_with_norm(
     normed = torch.empty_like(y) if norm_out is None else norm_out
     call(ops[1].default, False, *operands, y, normed, *tail)
     return _written(y), _written(normed)
+
+
+#: Types of quantised rows: tilewire's names, and the largest numbers.
+_NORM_DTYPES = {torch.float8_e4m3fn: ("fp8_e4m3", 448.0), torch.int8: ("int8", 127.0)}
+
+
+def _check_quantised(dtype: torch.dtype, *given: Tensor | None) -> None:
+    if dtype not in _NORM_DTYPES:
+        raise tilewire.Error(f"norm_dtype = {dtype}: want torch.float8_e4m3fn or torch.int8", "invalid_input")
+    if needs_gradient(*given):
+        raise tilewire.Error("norm_dtype excludes a gradient: want torch.no_grad()", "invalid_input")
+
+
+def _check_scale_out(norm_dtype: torch.dtype | None, scale_out: Tensor | None) -> None:
+    if norm_dtype is None and scale_out is not None:
+        raise tilewire.Error("scale_out without norm_dtype", "invalid_input")
+
+
+def _check_outs(y: Tensor, dtype: torch.dtype, norm_out: Tensor | None, scale_out: Tensor | None) -> None:
+    """Check given tensors for quantised rows and scales of y, as the operator does."""
+    sizes = (*y.shape[:-1], 1)
+    for name, given, kind, size in (
+        ("norm_out", norm_out, dtype, tuple(y.shape)),
+        ("scale_out", scale_out, torch.float32, sizes),
+    ):
+        if given is not None and (given.dtype != kind or tuple(given.shape) != size):
+            have = f"{given.dtype} {list(given.shape)}"
+            raise tilewire.Error(f"{name} is {have}, want {kind} {list(size)}", "invalid_input")
+
+
+def _quantise(
+    y: Tensor, weight: Tensor, eps: float, dtype: torch.dtype, norm_out: Tensor | None, scale_out: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The quantised norm of the rows by PyTorch, for many rows on GPUs."""
+    _check_outs(y, dtype, norm_out, scale_out)
+    normed = torch.nn.functional.rms_norm(y.float(), (y.shape[-1],), weight.float(), eps)
+    most = normed.abs().amax(-1, keepdim=True)
+    scale = torch.where(most == 0, 1.0, most / _NORM_DTYPES[dtype][1])
+    normed = normed / scale
+    normed = (normed.round() if dtype == torch.int8 else normed).to(dtype)
+    return (
+        y,
+        normed if norm_out is None else norm_out.copy_(normed),
+        scale if scale_out is None else scale_out.copy_(scale),
+    )
+
+
+def _call_quantised(
+    ops: tuple[Any, Any],
+    operands: tuple[Any, ...],
+    norm: tuple[Tensor, float, torch.dtype],
+    tail: tuple[Any, ...],
+    cols: int,
+    outs: tuple[Tensor | None, Tensor | None, Tensor | None],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Call an operator that normalises and quantises, or `ops[1]`, its variant that writes into given tensors."""
+    weight, eps, dtype = norm
+    if all(out is None for out in outs):
+        three: tuple[Tensor, Tensor, Tensor]
+        three = call(ops[0].default, False, *operands, weight, eps, _NORM_DTYPES[dtype][0], *tail)
+        return three
+    x = operands[0]
+    y = x.new_empty((*x.shape[:-1], cols)) if outs[0] is None else outs[0]
+    normed = torch.empty_like(y, dtype=dtype) if outs[1] is None else outs[1]
+    scale = x.new_empty((*y.shape[:-1], 1), dtype=torch.float32) if outs[2] is None else outs[2]
+    _check_outs(y, dtype, normed, scale)
+    call(ops[1].default, False, *operands, y, normed, scale, weight, eps, *tail)
+    return _written(y), _written(normed), _written(scale)
 
 
 def _refuse_gradient(*given: Tensor | None) -> None:
@@ -309,9 +382,26 @@ def matmul_all_reduce(
     norm_weight: Tensor,
     norm_bias: Tensor | None = ...,
     eps: float = ...,
+    norm_dtype: None = ...,
     out: Tensor | None = ...,
     norm_out: Tensor | None = ...,
 ) -> tuple[Tensor, Tensor]: ...
+@overload
+def matmul_all_reduce(
+    x: Tensor,
+    b: Tensor,
+    group: Group = ...,
+    *,
+    bias: Tensor | None = ...,
+    activation: str = ...,
+    residual: Tensor | None = ...,
+    norm_weight: Tensor,
+    eps: float = ...,
+    norm_dtype: torch.dtype,
+    out: Tensor | None = ...,
+    norm_out: Tensor | None = ...,
+    scale_out: Tensor | None = ...,
+) -> tuple[Tensor, Tensor, Tensor]: ...
 def matmul_all_reduce(
     x: Tensor,
     b: Tensor,
@@ -323,9 +413,11 @@ def matmul_all_reduce(
     norm_weight: Tensor | None = None,
     norm_bias: Tensor | None = None,
     eps: float = 1e-6,
+    norm_dtype: torch.dtype | None = None,
     out: Tensor | None = None,
     norm_out: Tensor | None = None,
-) -> Tensor | tuple[Tensor, Tensor]:
+    scale_out: Tensor | None = None,
+) -> Tensor | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]:
     """The sum over ranks of `x @ b`, on every rank. `x`: [..., K]; `b`: [K, N]; K is this rank's shard.
 
     After the sum follow `bias` [N], `activation` and `residual`, of the result's shape; bias and residual are the same
@@ -336,6 +428,10 @@ def matmul_all_reduce(
     With `norm_weight` [N] it also returns the normalised rows of the result, as the next layer needs them: RMSNorm, or
     with `norm_bias` [N] LayerNorm. The norm takes the rounded result and computes in fp32; `eps` is added to the mean
     of the squares, or to the variance. `norm_out`: a tensor for the normalised rows.
+
+    `norm_dtype` = torch.float8_e4m3fn or torch.int8 quantises the rows of an RMSNorm, and returns a third tensor, the
+    scales [..., 1] in fp32: a row is about `normed.float() * scale`. The scale of a row is its largest absolute value
+    over 448 or 127 (1 for a row of zeros). `scale_out`: a tensor for the scales. There is no gradient.
     """
     _check_activation(activation)
     x, b, bias, residual = _autocast(x, b, bias, residual)  # type: ignore[assignment]
@@ -344,20 +440,32 @@ def matmul_all_reduce(
         grads = needs_gradient(x, b, bias, residual, weight, norm_bias)
         if out is not None or norm_out is not None:
             _refuse_gradient(x, b, bias, residual, weight, norm_bias, out, norm_out)
-        few = x.device.type == "cpu" or _is_transposed(b)
-        if not grads and few and _fuses_norm(x, _MOST_ROWS_OF_PRODUCT, weight, norm_bias):
-            repeatable = torch.are_deterministic_algorithms_enabled()
-            tail = weight, norm_bias, eps, bias, residual, activation, repeatable, _allow_tf32(x)
-            operands = x, b, group_name(group)
+        short = _is_short(x, b.shape[-1], group)
+        fuses = not grads and short and _fuses_norm(x, _MOST_ROWS_OF_PRODUCT, weight, norm_bias)  # type: ignore[arg-type]
+        options = bias, residual, activation, torch.are_deterministic_algorithms_enabled(), _allow_tf32(x)
+        operands = x, b, group_name(group)
+        _check_scale_out(norm_dtype, scale_out)
+        if norm_dtype is not None:
+            if norm_bias is not None:
+                raise tilewire.Error("norm_dtype with norm_bias: a LayerNorm is not quantised", "unsupported")
+            _check_quantised(norm_dtype, x, b, bias, residual, weight)
+            if fuses:
+                three = _ops.matmul_all_reduce_norm_quantised, _ops.matmul_all_reduce_norm_quantised_out
+                norm = weight, eps, norm_dtype
+                return _call_quantised(three, operands, norm, options, b.shape[-1], (out, norm_out, scale_out))  # type: ignore[arg-type]
+        elif fuses:
             ops = _ops.matmul_all_reduce_norm, _ops.matmul_all_reduce_norm_out
-            return _call_with_norm(ops, operands, tail, b.shape[-1], out, norm_out)
+            return _call_with_norm(ops, operands, (weight, norm_bias, eps, *options), b.shape[-1], out, norm_out)
         shape = (*x.shape[:-1], b.shape[-1])
         rows = {"norm_weight": weight, "norm_bias": norm_bias}
-        _check_norm(shape, x.dtype, eps, rows, {"residual": residual, "out": out, "norm_out": norm_out})
+        wholes = {"residual": residual, "out": out} | ({"norm_out": norm_out} if norm_dtype is None else {})
+        _check_norm(shape, x.dtype, eps, rows, wholes)
         y = matmul_all_reduce(x, b, group, bias=bias, activation=activation, residual=residual, out=out)
+        if norm_dtype is not None:
+            return _quantise(y, weight, eps, norm_dtype, norm_out, scale_out)  # type: ignore[arg-type]
         return y, _normalise(y, weight, norm_bias, eps, norm_out)  # type: ignore[arg-type]
-    if norm_bias is not None or norm_out is not None:
-        raise tilewire.Error("norm_bias or norm_out without norm_weight", "invalid_input")
+    if any(given is not None for given in (norm_bias, norm_out, norm_dtype, scale_out)):
+        raise tilewire.Error("norm_bias, norm_dtype, norm_out or scale_out without norm_weight", "invalid_input")
     if out is not None:
         _refuse_gradient(x, b, bias, residual, out)
         repeatable = torch.are_deterministic_algorithms_enabled()
@@ -454,6 +562,31 @@ def all_reduce(x: Tensor, group: Group = None, *, out: Tensor | None = None) -> 
     return y if x.dim() > 0 else y.reshape(())
 
 
+@overload
+def all_reduce_add_rms_norm(
+    x: Tensor,
+    residual: Tensor,
+    norm_weight: Tensor,
+    group: Group = ...,
+    *,
+    eps: float = ...,
+    norm_dtype: None = ...,
+    out: Tensor | None = ...,
+    norm_out: Tensor | None = ...,
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def all_reduce_add_rms_norm(
+    x: Tensor,
+    residual: Tensor,
+    norm_weight: Tensor,
+    group: Group = ...,
+    *,
+    eps: float = ...,
+    norm_dtype: torch.dtype,
+    out: Tensor | None = ...,
+    norm_out: Tensor | None = ...,
+    scale_out: Tensor | None = ...,
+) -> tuple[Tensor, Tensor, Tensor]: ...
 def all_reduce_add_rms_norm(
     x: Tensor,
     residual: Tensor,
@@ -461,27 +594,40 @@ def all_reduce_add_rms_norm(
     group: Group = None,
     *,
     eps: float = 1e-6,
+    norm_dtype: torch.dtype | None = None,
     out: Tensor | None = None,
     norm_out: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+    scale_out: Tensor | None = None,
+) -> tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]:
     """`y = residual + the sum over ranks of x`, and the RMSNorm of the rows of y: both on every rank.
 
     `x` and `residual`: [..., N], `residual` the same on all ranks. `norm_weight`: [N]. The norm takes the rounded y and
     computes in fp32. On CPU ranks, and on GPUs of up to 128 rows of a 16-bit type, y is rounded once if there is no
     gradient; otherwise the sum is rounded before the residual is added, and PyTorch's norm follows. Returns two new
     tensors, or `out` and `norm_out`, which exclude a gradient. `out` may be `residual`, and `norm_out` may be `x`.
+    `norm_dtype` and `scale_out` quantise the rows, as in `matmul_all_reduce`.
     """
     if torch._C._is_any_autocast_enabled():
         residual, norm_weight = residual.to(x.dtype), norm_weight.to(x.dtype)
     if out is not None or norm_out is not None:
         _refuse_gradient(x, residual, norm_weight, out, norm_out)
     grads = needs_gradient(x, residual, norm_weight)
+    _check_scale_out(norm_dtype, scale_out)
+    if norm_dtype is not None:
+        _check_quantised(norm_dtype, x, residual, norm_weight)
     if grads or not _fuses_norm(x, _MOST_ROWS_ALONE, norm_weight):
-        wholes = {"residual": residual, "out": out, "norm_out": norm_out}
+        wholes = {"residual": residual, "out": out} | ({"norm_out": norm_out} if norm_dtype is None else {})
         _check_norm(tuple(x.shape), x.dtype, eps, {"norm_weight": norm_weight}, wholes)
         total = all_reduce(x, group)
         y = total + residual if out is None else torch.add(total, residual, out=out)
+        if norm_dtype is not None:
+            return _quantise(y, norm_weight, eps, norm_dtype, norm_out, scale_out)
         return y, _normalise(y, norm_weight, None, eps, norm_out)
-    tail = norm_weight, None, eps, residual, torch.are_deterministic_algorithms_enabled()
+    operands = x, group_name(group)
+    options = residual, torch.are_deterministic_algorithms_enabled()
+    if norm_dtype is not None:
+        three = _ops.all_reduce_norm_quantised, _ops.all_reduce_norm_quantised_out
+        norm = norm_weight, eps, norm_dtype
+        return _call_quantised(three, operands, norm, options, x.shape[-1], (out, norm_out, scale_out))
     ops = _ops.all_reduce_norm, _ops.all_reduce_norm_out
-    return _call_with_norm(ops, (x, group_name(group)), tail, x.shape[-1], out, norm_out)
+    return _call_with_norm(ops, operands, (norm_weight, None, eps, *options), x.shape[-1], out, norm_out)

@@ -2,6 +2,7 @@
 // Called by tasks.cpp.
 #include "backends/host/elements.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -110,6 +111,15 @@ void normalise(const Norm& norm, float* values, int64_t n, const float* weight, 
   for (int64_t i = 0; i < n; ++i) values[i] = (values[i] - mean) * factor * weight[i] + (bias ? bias[i] : 0.0F);
 }
 
+float quantise(DType dtype, float* values, int64_t n) {
+  uint32_t bits = 0;  // NOTE: of numbers without a sign, in their order; a NaN is the largest
+  for (int64_t i = 0; i < n; ++i) bits = std::max(bits, std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFFU);
+  const auto most = std::bit_cast<float>(bits);
+  const float scale = most == 0 ? 1 : most / largest_of(dtype);
+  for (int64_t i = 0; i < n; ++i) values[i] /= scale;
+  return scale;
+}
+
 void scale(float* values, int64_t n, float factor) {
   for (int64_t i = 0; i < n; ++i) values[i] *= factor;
 }
@@ -124,10 +134,10 @@ void accumulate(const float* values, int64_t n, std::byte* to, DType dtype) {
       return accumulate_words<uint16_t>(values, n, to, from_bf16, bf16_from);
     case DType::fp16:
       return accumulate_words<uint16_t>(values, n, to, from_fp16, fp16_from);
-    case DType::int32:
+    default:
       break;
   }
-  fail(ErrorKind::internal, "accumulate into int32");
+  fail(ErrorKind::internal, "accumulate into elements of type {}", static_cast<int>(dtype));
 }
 
 void publish(const std::byte* from, int64_t n, std::byte* to, DType dtype) {

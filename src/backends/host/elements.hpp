@@ -14,6 +14,8 @@ void add_row(const std::byte* row, DType dtype, int64_t n, float* sums, float* s
 void scale(float* values, int64_t n, float factor);
 /// Normalise a row in fp32: torch's rms_norm or layer_norm. `bias` is null if there is none.
 void normalise(const Norm& norm, float* values, int64_t n, const float* weight, const float* bias);
+/// Divide a row by its scale (Norm::out_dtype), in fp32. Returns the scale.
+[[nodiscard]] float quantise(DType dtype, float* values, int64_t n);
 /// Round each value to `dtype` and add it to the element in memory; atomic per element.
 void accumulate(const float* values, int64_t n, std::byte* to, DType dtype);
 /// Store LL data (core/ll.hpp). An element whose bits are all 1, a NaN, is stored as another NaN.

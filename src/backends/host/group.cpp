@@ -220,7 +220,7 @@ Extent HostGroup::carve(const std::string& what, int64_t bytes) {
 
 Extent HostGroup::carve_tensor(DType dtype, int64_t rows, int64_t cols) {
   constexpr int64_t kMost = int64_t{1} << 50;
-  require(dtype >= DType::fp32 && dtype <= DType::int32, "allocate: unknown element type {}", static_cast<int>(dtype));
+  require(dtype >= DType::fp32 && dtype <= DType::int8, "allocate: unknown element type {}", static_cast<int>(dtype));
   require(rows >= 0 && cols >= 0 && (cols == 0 || rows <= kMost / cols), "allocate: {} x {} elements", rows, cols);
   const int64_t bytes = rows * cols * bytes_of(dtype);
   const Extent extent = carve(fmt::format("a tensor of {} x {} {}", rows, cols, to_string(dtype)), bytes);

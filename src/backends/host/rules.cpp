@@ -63,11 +63,11 @@ struct TaskRules {
     check(std::all_of(t.reads.begin() + 2, t.reads.end(),
                       [&](const Region& more) { return more.cols == a_depth && dtype(more) == dtype(a); }),
           "all rows of A have one depth and type");
-    check(dtype(a) == dtype(b) && dtype(a) != DType::int32, "the operands of a product have one floating type");
+    check(dtype(a) == dtype(b) && is_number(dtype(a)), "the operands of a product have one floating type");
     const Shape result = result_shape(t);
     for (const Region& addend : t.addends) {
       check(Shape{addend.rows, addend.cols} == result, "what is added to a product has its shape");
-      check(dtype(addend) == dtype(t.addends[0]) && dtype(addend) != DType::int32,
+      check(dtype(addend) == dtype(t.addends[0]) && is_number(dtype(addend)),
             "what is added to a product has one floating type");
     }
   }
@@ -76,7 +76,7 @@ struct TaskRules {
     const Task& t = task();
     check(t.reads.size() == (t.norm.kind == NormKind::layer ? 3U : 2U), "only a layer norm has a bias");
     for (size_t i = 0; i < t.reads.size(); ++i) {
-      check(dtype(t.reads[i]) != DType::int32, "a norm takes floating types");
+      check(is_number(dtype(t.reads[i])), "a norm takes floating types");
       check(i == 0 || (t.reads[i].rows == 1 && t.reads[i].cols == t.reads[0].cols),
             "weight and bias of a norm have one row, of the columns of the rows");
     }
@@ -108,6 +108,7 @@ std::vector<std::string> missing_features(const Plan& plan) {
       .vias = {Via::automatic},
       .b_layouts = {BLayout::nk, BLayout::kn},
       .numbers = all,
+      .normed = {DType::fp8_e4m3, DType::int8},
       .moved = all,
       .added = floats,
       .ll = true,

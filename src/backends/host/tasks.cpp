@@ -166,8 +166,9 @@ void TaskRunner::norm(const Task& task) {
   const Block rows = addresses_->block(task.reads[0]);
   const int64_t cols = rows.cols;
   prepare_end(task);
-  float* values = scratch(3 * cols);
-  float* weight = values + cols;
+  const bool scales = quantises(task.norm);
+  float* values = scratch(3 * cols + 1);  // a row and its scale
+  float* weight = values + cols + 1;
   float* bias = weight + cols;
   const auto load = [&](size_t read, float* to) {
     const Block from = addresses_->block(task.reads[read]);
@@ -179,7 +180,8 @@ void TaskRunner::norm(const Task& task) {
     callbacks_->check();
     load_row(elements_of(task.reads[0], rows, row, 0, cols), rows.dtype, cols, values);
     normalise(task.norm, values, cols, weight, task.norm.kind == NormKind::layer ? bias : nullptr);
-    finish(task, row, 0, cols, values);
+    if (scales) values[cols] = quantise(*task.norm.out_dtype, values, cols);
+    finish(task, row, 0, cols + (scales ? 1 : 0), values);
   }
 }
 

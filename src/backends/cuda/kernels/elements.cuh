@@ -4,6 +4,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <cstdint>
 
@@ -11,6 +12,8 @@
 
 namespace tilewire::cuda {
 
+/// NOTE: not of quantised types, for which store_quantised is: kernels of tensor cores store elements, too, and more
+/// code would cost them registers.
 __device__ inline int element_bytes(DType dtype) { return dtype == DType::fp32 || dtype == DType::int32 ? 4 : 2; }
 
 __device__ inline float load_element(const std::byte* from, DType dtype) {
@@ -21,7 +24,7 @@ __device__ inline float load_element(const std::byte* from, DType dtype) {
       return __half2float(*reinterpret_cast<const __half*>(from));
     case DType::int32:
       return static_cast<float>(*reinterpret_cast<const int32_t*>(from));
-    case DType::fp32:
+    default:
       break;
   }
   return *reinterpret_cast<const float*>(from);
@@ -45,7 +48,7 @@ __device__ inline void store_element(std::byte* to, DType dtype, float value) {
     case DType::int32:
       *reinterpret_cast<int32_t*>(to) = __float2int_rn(value);
       return;
-    case DType::fp32:
+    default:
       *reinterpret_cast<float*>(to) = value;
   }
 }
@@ -155,6 +158,41 @@ __device__ inline void load_eight(const std::byte* from, DType dtype, float* val
     return;
   }
   dtype == DType::bf16 ? widen_eight<__nv_bfloat16>(first, values) : widen_eight<__half>(first, values);
+}
+
+/// The larger of two numbers without a sign; a NaN is the largest.
+__device__ __forceinline__ float larger(float x, float y) {
+  return __uint_as_float(max(__float_as_uint(x), __float_as_uint(y)));
+}
+
+/// is_quantised, on the device.
+__device__ __forceinline__ bool is_one_byte(DType dtype) { return dtype == DType::fp8_e4m3 || dtype == DType::int8; }
+
+constexpr float kLargestFp8 = largest_of(DType::fp8_e4m3);
+constexpr float kLargestInt8 = largest_of(DType::int8);
+
+/// The scale of a quantised row whose largest absolute value is `most`.
+__device__ inline float scale_of(float most, DType dtype) {
+  return most == 0 ? 1 : __fdiv_rn(most, dtype == DType::int8 ? kLargestInt8 : kLargestFp8);
+}
+
+/// The bits of a quantised number.
+__device__ __forceinline__ uint32_t quantised(float value, DType dtype) {
+  if (dtype == DType::fp8_e4m3) return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3);
+  if (isnan(value)) return 0;
+  return static_cast<uint32_t>(__float2int_rn(fminf(fmaxf(value, -127.0F), 127.0F))) & 0xFFU;
+}
+
+/// Quantise an element or eight, and store them; eight are aligned to 8 bytes.
+__device__ __forceinline__ void store_quantised(std::byte* to, DType dtype, float value, float scale) {
+  *reinterpret_cast<uint8_t*>(to) = static_cast<uint8_t>(quantised(__fdiv_rn(value, scale), dtype));
+}
+__device__ __forceinline__ void store_quantised(std::byte* to, DType dtype, const float (&values)[kEight],
+                                                float scale) {
+  uint32_t words[2] = {};
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) words[i / 4] |= quantised(__fdiv_rn(values[i], scale), dtype) << i % 4 * 8;
+  *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
 }
 
 __device__ inline uint4 round_eight(DType dtype, const float* values) {

@@ -295,8 +295,7 @@ __global__ void __launch_bounds__(kGemvThreads, 1)
     gemv_kernel(const __grid_constant__ WorkerLaunch launch, const __grid_constant__ GemvTable table) {
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ bool go;
-  __shared__ uint64_t epoch_here;
-  __shared__ uint64_t copy_here;
+  __shared__ uint64_t epoch_here, copy_here;
   ptx::let_next_kernel_begin();
   // NOTE: until the earlier kernels are complete, only parameters of the launch and constant inputs may be read.
   if (blockIdx.x >= table.ctas) {
@@ -317,6 +316,7 @@ __global__ void __launch_bounds__(kGemvThreads, 1)
       if (blockIdx.x == 0) note_call(launch);
       epoch_here = calls_before(launch);
       copy_here = copy_of_call(launch);
+      count_call(launch);
       go = await_peers(table, launch, epoch_here);
     }
   }
@@ -348,7 +348,7 @@ __global__ void __launch_bounds__(kGemvThreads, 1)
                           table.rows,    static_cast<int>(blockIdx.x)};
     normalise_columns<T>(place, table.sum.norm, launch, at, good, operands, values, epoch);
   }
-  leave_call(launch);
+  leave_call(launch, true);
 }
 
 using Kernel = void (*)(WorkerLaunch, GemvTable);

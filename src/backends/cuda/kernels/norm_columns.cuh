@@ -7,7 +7,7 @@
 namespace tilewire::cuda {
 
 __device__ __forceinline__ void publish_moments(Moments* to, const Spread& of, uint32_t call) {
-  const uint64_t mean = __float_as_uint(of.mean) | uint64_t{call} << 32;
+  const uint64_t mean = __float_as_uint(of.mean_or_most) | uint64_t{call} << 32;
   const uint64_t squares = __float_as_uint(of.squares) | uint64_t{call} << 32;
   asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(mean), "l"(squares) : "memory");
 }
@@ -101,7 +101,7 @@ __device__ __forceinline__ void normalise_columns(const NormPlace& place, const 
   const int own_cols = min(place.part_cols, place.cols - place.part * place.part_cols);
   if (good && at.has(0)) {
     const int slot = (at.first_col - place.part * place.part_cols) / kEight;
-    of_slots[slot][at.row] = spread_of(values[0], norm.layer);
+    of_slots[slot][at.row] = spread_of<T>(norm, operands[0], values[0]);
   }
   if (ptx::cta_any(1, blockDim.x, !good)) return;
   note_taken(span), note_start(span, blockIdx.x);

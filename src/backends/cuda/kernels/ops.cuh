@@ -176,7 +176,9 @@ __device__ inline void fill_op(const WorkerTable& table, const OpRecord& step, c
 
 __device__ inline void norm_op(const WorkerTable& table, const OpRecord& step, const Slice& slice,
                                const Warpgroup& warpgroup) {
-  sums_in_eights(table, step) && step.depth % kEight == 0 && step.first_col % kEight == 0
+  OpRecord rows = step;
+  if (is_one_byte(table.targets[step.first_target].dtype)) rows.num_targets = 1;  // not the scales
+  sums_in_eights(table, rows) && step.depth % kEight == 0 && step.first_col % kEight == 0
       ? normalise_rows<true>(table, step, slice, warpgroup)
       : normalise_rows<false>(table, step, slice, warpgroup);
 }

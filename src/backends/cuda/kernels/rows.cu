@@ -68,8 +68,11 @@ __device__ __forceinline__ void reduce_part(const WorkerLaunch& launch, const Ro
   bool good = await_peers(table, launch, epoch);
   Operands operands[kUnits];
   float values[kUnits][kEight] = {};
+  if (good) send_units(table.exchange, launch.bases, copy, at, mine);
+  // NOTE: while the data travel. At the end of the call the additions of all CTAs would take turns.
+  __syncthreads();
+  if (thread == 0) count_call(launch);
   if (good) {
-    send_units(table.exchange, launch.bases, copy, at, mine);
     note_end(copy_span), note_taken(sum_span);
     // NOTE: the counters' answer takes as long as the peers' data.
     if (counts && !waits) note_call(launch);
@@ -90,7 +93,7 @@ __device__ __forceinline__ void reduce_part(const WorkerLaunch& launch, const Ro
     Spread spread;
 #pragma unroll
     for (int unit = 0; unit < kUnits; ++unit) {
-      if (good && at.has(unit)) spread.add(spread_of(values[unit], norm.layer), norm.layer);
+      if (good && at.has(unit)) spread.add(spread_of<T>(norm, operands[unit], values[unit]), norm.layer);
     }
     if (!exchange_moments(moments, part, table.parts, norm.layer, good, spread)) return;
     store_normed<T>(norm, launch.bases, spread, at, operands, values);
@@ -98,18 +101,24 @@ __device__ __forceinline__ void reduce_part(const WorkerLaunch& launch, const Ro
   }
 }
 
+/// CTAs of one unit a thread have room for those of the next call beside them. With norms that would take registers
+/// that they need.
+template <int kUnits, bool kNorm>
+constexpr int kCtasOfSm = kUnits == 1 && !kNorm ? 2 : 1;
+
 template <typename T, int kUnits, bool kNorm>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, kCtasOfSm<kUnits, kNorm>)
     row_kernel(const __grid_constant__ WorkerLaunch launch, const __grid_constant__ RowTable table) {
   ptx::let_next_kernel_begin();
   const auto ctas = static_cast<uint32_t>(table.rows * table.parts);
-  if (blockIdx.x < ctas) {
+  const bool counted = blockIdx.x < ctas;
+  if (counted) {
     reduce_part<T, kUnits, kNorm>(launch, table);
   } else {
     ptx::await_earlier_kernels();
     run_sync_lanes(launch, blockIdx.x - ctas);
   }
-  leave_call(launch);
+  leave_call(launch, counted);
 }
 
 using Kernel = void (*)(WorkerLaunch, RowTable);

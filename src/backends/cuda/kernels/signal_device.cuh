@@ -7,7 +7,8 @@
 
 namespace tilewire::cuda {
 
-/// The number of earlier calls of the program. All CTAs of a call see the same number, even if some CTAs have ended.
+/// The number of earlier calls of the program. All CTAs of a call see the same number, even if some CTAs have counted
+/// it (count_call).
 __device__ inline uint64_t calls_before(const WorkerLaunch& launch) {
   uint64_t calls;
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(calls) : "l"(&launch.counters->calls) : "memory");

@@ -6,9 +6,10 @@
 
 namespace tilewire::cuda {
 
-/// Mean of some elements, and sum of the squares of their distances from it. Of an RMSNorm: from 0.
+/// Of a layer norm: mean of some elements, and sum of the squares of their distances from it. Of an RMSNorm: the
+/// largest |element x weight|, if its rows are quantised, and sum of the squares.
 struct Spread {
-  float mean = 0;
+  float mean_or_most = 0;
   float squares = 0;
   float count = 0;
 
@@ -16,25 +17,36 @@ struct Spread {
   __device__ void add(const Spread& other, bool layer) {
     const float all = count + other.count;
     if (layer && all > 0) {
-      const float apart = other.mean - mean;
+      const float apart = other.mean_or_most - mean_or_most;
       const float share = other.count / all;
       squares += apart * apart * count * share;
-      mean += apart * share;
+      mean_or_most += apart * share;
     }
+    if (!layer) mean_or_most = larger(mean_or_most, other.mean_or_most);
     squares += other.squares;
     count = all;
   }
 };
 
-__device__ __forceinline__ Spread spread_of(const float (&values)[kEight], bool layer) {
+template <typename T>
+__device__ __forceinline__ Spread spread_of(const RowNorm& norm, const Operands& operands,
+                                            const float (&values)[kEight]) {
   Spread of{.count = kEight};
-  if (layer) {
+  float mean = 0;
+  if (norm.layer) {
 #pragma unroll
-    for (const float value : values) of.mean += value;
-    of.mean /= kEight;
+    for (const float value : values) mean += value;
+    mean /= kEight;
+    of.mean_or_most = mean;
   }
 #pragma unroll
-  for (const float value : values) of.squares += (value - of.mean) * (value - of.mean);
+  for (const float value : values) of.squares += (value - mean) * (value - mean);
+  if (is_one_byte(norm.normed.dtype)) {
+    float gains[kEight];
+    widen_eight<T>(operands.norm_weight, gains);
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) of.mean_or_most = larger(of.mean_or_most, fabsf(values[i] * gains[i]));
+  }
   return of;
 }
 
@@ -43,7 +55,7 @@ template <int kThreads>
 __device__ __forceinline__ void add_over_threads(Spread& of, bool layer) {
 #pragma unroll
   for (int apart = kThreads / 2; apart > 0; apart /= 2) {
-    const Spread other{__shfl_down_sync(0xFFFFFFFF, of.mean, apart, kThreads),
+    const Spread other{__shfl_down_sync(0xFFFFFFFF, of.mean_or_most, apart, kThreads),
                        __shfl_down_sync(0xFFFFFFFF, of.squares, apart, kThreads),
                        __shfl_down_sync(0xFFFFFFFF, of.count, apart, kThreads)};
     of.add(other, layer);
@@ -56,7 +68,12 @@ __device__ __forceinline__ void store_normed(const RowNorm& norm, const Bases& b
                                              const ThreadUnits<kUnits>& at, const Operands (&operands)[kUnits],
                                              const float (&values)[kUnits][kEight]) {
   const float factor = 1.0F / sqrtf(whole.squares / whole.count + norm.eps);
-  std::byte* row = resolve(bases, norm.normed.data) + at.row * norm.normed.ld * 2;
+  const float mean = norm.layer ? whole.mean_or_most : 0;
+  const DType dtype = norm.normed.dtype;
+  std::byte* row = resolve(bases, norm.normed.data) + at.row * norm.normed.ld * (is_one_byte(dtype) ? 1 : 2);
+  const float scale = is_one_byte(dtype) ? scale_of(whole.mean_or_most * factor, dtype) : 1;
+  if (is_one_byte(dtype) && at.has(0) && at.first_col == 0)
+    *reinterpret_cast<float*>(resolve(bases, norm.scale.data) + at.row * norm.scale.ld * sizeof(float)) = scale;
 #pragma unroll
   for (int unit = 0; unit < kUnits; ++unit) {
     if (!at.has(unit)) break;
@@ -67,8 +84,12 @@ __device__ __forceinline__ void store_normed(const RowNorm& norm, const Bases& b
     float normed[kEight];
 #pragma unroll
     for (int i = 0; i < kEight; ++i)
-      normed[i] = (values[unit][i] - whole.mean) * factor * gains[i] + (norm.layer ? biases[i] : 0);
-    *reinterpret_cast<uint4*>(row + at.col(unit) * 2) = round_eight<T>(normed);
+      normed[i] = (values[unit][i] - mean) * factor * gains[i] + (norm.layer ? biases[i] : 0);
+    if (is_one_byte(dtype)) {
+      store_quantised(row + at.col(unit), dtype, normed, scale);
+    } else {
+      *reinterpret_cast<uint4*>(row + at.col(unit) * 2) = round_eight<T>(normed);
+    }
   }
 }
 

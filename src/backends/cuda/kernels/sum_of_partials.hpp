@@ -21,19 +21,20 @@ struct Exchange {
   uint8_t num_waits = 0;
 };
 
-/// The norm of the rows of a sum, in the dtype of the partials.
+/// The norm of the rows of a sum. Weight and bias are in the dtype of the partials.
 struct RowNorm {
   SourceRecord weight{};  ///< one row, like the bias
   SourceRecord bias{};    ///< of a layer norm
-  TargetRecord normed{};
+  TargetRecord normed{};  ///< in the dtype of the partials, or quantised
+  TargetRecord scale{};   ///< of quantised rows
   float eps = 0;
   bool there = false;  ///< there is a norm
   bool layer = false;
   uint32_t first_name = 0;  ///< number of the first norm's name
 };
 
-/// What a norm needs of a row's columns in one CTA: mean (0 for an RMSNorm) and sum of the squares of the distances
-/// from it. Each carries the number of the call, so that no CTA resets what others still read.
+/// What a norm needs of a row's columns in one CTA (Spread). Each carries the number of the call, so that no CTA resets
+/// what others still read.
 struct alignas(16) Moments {
   float mean;
   uint32_t mean_call;

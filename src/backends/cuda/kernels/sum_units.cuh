@@ -91,7 +91,7 @@ template <typename T, int kUnits>
 __device__ __forceinline__ bool add_partials(const SumOfPartials& of, const Bases& bases, uint64_t copy,
                                              const ThreadUnits<kUnits>& at, const uint4 (&mine)[kUnits],
                                              float (&values)[kUnits][kEight], Patience& patience) {
-  constexpr int kPolls = 4 / kUnits;  // partials whose polls are in flight together
+  constexpr int kPolls = kUnits == 4 ? 1 : 2;  // partials whose polls are in flight together
 #pragma unroll 1
   for (uint32_t first = 0; first < of.num_partials; first += kPolls) {
     const auto place = [&](int i, int unit) {

@@ -132,7 +132,7 @@ struct CallCounters {
 struct WorkerLaunch {
   WorkerTable table{};
   Bases bases{};                     ///< of all tables of the launch
-  CallCounters* counters = nullptr;  ///< the launch's CTAs count the call as ended; null: they do not
+  CallCounters* counters = nullptr;  ///< the launch's CTAs count the call; null: they do not
   WaitWatch watch{};
   TaskSpan* spans = nullptr;   ///< for the times of the call's tasks, by number of the task; null: no trace
   bool begins = false;         ///< the launch is the first of its call

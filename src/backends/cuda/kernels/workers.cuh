@@ -209,22 +209,34 @@ __device__ inline void clear_helped(const WorkerLaunch& launch) {
   launch.counters->begun = 0;
 }
 
-/// Count a CTA as ended, by all threads of every CTA of the grid, last: the call ends with its last CTA.
+/// Add a CTA's part of a call to a counter of calls, which so counts the call when all CTAs of the grid have done so.
+__device__ inline uint64_t add_part_of_call(uint64_t* calls) {
+  const uint64_t part = blockIdx.x == 0 ? kWholeCall - (gridDim.x - 1) : 1;
+  return atomicAdd(reinterpret_cast<unsigned long long*>(calls), part) + part;
+}
+
+/// One thread of every CTA of the grid, once: count the call. All threads of the CTA must have read the counters
+/// (calls_before, copy_of_call); other CTAs may still read them.
+__device__ inline void count_call(const WorkerLaunch& launch) {
+  if (launch.counters == nullptr) return;
+  if (launch.copied != nullptr) add_part_of_call(launch.copied);
+  if (launch.table.helper_ctas == 0) {
+    add_part_of_call(&launch.counters->calls);
+  } else {
+    __threadfence();
+    if (add_part_of_call(&launch.counters->calls) % kWholeCall == 0) clear_helped(launch);
+  }
+}
+
+/// Count a CTA as ended, by all threads of every CTA of the grid, last: the call ends with its last CTA. `counted`:
+/// count_call was called earlier, so that its additions, which take turns, are not at the end of the call.
 /// NOTE: a second kernel for this would hold up other ranks' kernels in a queue of the device that they share.
-__device__ inline void leave_call(const WorkerLaunch& launch) {
+__device__ inline void leave_call(const WorkerLaunch& launch, bool counted = false) {
   if (launch.counters == nullptr) return;
   __syncthreads();
   if (threadIdx.x != 0) return;
-  const uint64_t part = blockIdx.x == 0 ? kWholeCall - (gridDim.x - 1) : 1;
-  const auto add = [&](uint64_t* calls) { return atomicAdd(reinterpret_cast<unsigned long long*>(calls), part); };
-  if (launch.copied != nullptr) add(launch.copied);
-  if (launch.table.helper_ctas == 0) {
-    add(&launch.counters->calls);
-  } else {
-    __threadfence();
-    if ((add(&launch.counters->calls) + part) % kWholeCall == 0) clear_helped(launch);
-  }
-  if (launch.watch.calls != nullptr) add(&launch.watch.calls->ended);
+  if (!counted) count_call(launch);
+  if (launch.watch.calls != nullptr) add_part_of_call(&launch.watch.calls->ended);
 }
 
 }  // namespace tilewire::cuda

@@ -150,8 +150,10 @@ int64_t Workspace::moments_at() const {
 }
 
 void Workspace::fill() {
-  const bool norms = std::ranges::any_of(
-      plan_.lanes, [](const Lane& lane) { return lane.joined && std::ranges::any_of(lane.tasks, is_norm); });
+  const auto has = [&](bool (*is)(const Task&)) {
+    return std::ranges::any_of(plan_.lanes, [&](const Lane& lane) { return std::ranges::any_of(lane.tasks, is); });
+  };
+  const bool norms = has(is_norm) && has(is_gemm_tile) && std::ranges::any_of(plan_.lanes, &Lane::joined);
   const int64_t counters = moments_at() + (norms ? kMostMoments * static_cast<int64_t>(sizeof(Moments)) : 0);
   counters_ = new_device_memory(counters);
   load_worker_kernel();

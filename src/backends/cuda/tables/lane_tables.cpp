@@ -324,7 +324,7 @@ class TableMaker {
     step.first_wait = static_cast<uint32_t>(workers.waits.size());
     step.first_post = static_cast<uint32_t>(workers.posts.size());
     if (step.code == OpCode::norm) {
-      step.depth = step.cols;
+      step.depth = static_cast<int32_t>(task.reads[0].cols);
       step.cols = static_cast<int32_t>(task.writes[0].to.cols);
       step.first_col = static_cast<int32_t>(task.writes[0].first_col);
     }

@@ -34,7 +34,7 @@ struct Addresses {
   std::function<uint64_t*(const Signal&)> signal{};
   uint64_t* progress = nullptr;   ///< zeroed counters: two per LaneRecord (a lane of the rank has up to two)
   Doorbell* doorbells = nullptr;  ///< most_stream_work of them, zeroed
-  Moments* moments = nullptr;     ///< kMostMoments, if there are joined norms
+  Moments* moments = nullptr;     ///< kMostMoments, if norms are joined to tiles
 };
 
 /// A WorkerTable in the making, on the host.

@@ -158,6 +158,7 @@ Known known_to_kernels() {
       .vias = {Via::automatic, Via::threads, Via::bulk, Via::tma},
       .b_layouts = {BLayout::nk, BLayout::kn},
       .numbers = floats,
+      .normed = {DType::fp8_e4m3, DType::int8},
       .moved = floats,
       .added = floats,
       .cluster = 2,
@@ -241,6 +242,21 @@ std::optional<std::string> refuses_copies(const Plan& plan) {
   return std::nullopt;
 }
 
+/// The kernels store a quantised row in one place, and then perhaps its scale: the norms that have more, or nothing.
+std::optional<std::string> refuses_norms(const Plan& plan) {
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      if (!is_norm(task) || !quantises(task.norm)) continue;
+      const auto stores_scales = [&](const Write& write) { return write.first_col == task.reads[0].cols; };
+      const bool fits = task.writes.size() <= 2 && !stores_scales(task.writes[0]) &&
+                        (task.writes.size() == 1 || stores_scales(task.writes[1]));
+      if (!fits)
+        return fmt::format("quantised norms with {} writes: want one of rows, then one of scales", task.writes.size());
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
@@ -261,6 +277,7 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (const auto reason = refuses_clusters(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_stages(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_stores(plan)) missing.push_back(*reason);
+  if (const auto reason = refuses_norms(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_cluster_split_k(plan))
     missing.push_back(fmt::format("cluster_split_k = {}: {}", split_k, *reason));
   if (split_k > 2 && shares_device_)

@@ -3,6 +3,7 @@
 #include "backends/cuda/tables/row_table.hpp"
 
 #include "backends/cuda/tables/sum_records.hpp"
+#include "lower/kernel_limits.hpp"
 
 namespace tilewire::cuda {
 namespace {
@@ -45,7 +46,8 @@ std::optional<RowTable> row_table(RankView& view) {
   SumRecords records(view, table.dtype, table.rows);
   records.add(copies, totals, int64_t{parts} * x.cols);
   records.check_moved(totals, parts, x.cols);
-  if (!records.fits() || !in_units(table.x, table.ldx, table.rows, table.dtype)) return std::nullopt;
+  const bool wide = totals.size() > copies.size() && parts > kMostRowParts;
+  if (!records.fits() || wide || !in_units(table.x, table.ldx, table.rows, table.dtype)) return std::nullopt;
   table.first_task = records.name(lane, sums);
   table.exchange = records.exchange();
   table.sum = records.sum();

@@ -27,8 +27,9 @@ bool has_sums_of(const std::vector<Task>& tasks, size_t makers) {
 }
 
 bool in_units(const std::byte* data, int64_t ld, int64_t rows, DType dtype) {
-  constexpr int64_t kUnit = 16;
-  return reinterpret_cast<uintptr_t>(data) % kUnit == 0 && (rows <= 1 || ld * bytes_of(dtype) % kUnit == 0);
+  constexpr int64_t kElements = 8;  // that a thread loads or stores at once
+  const int64_t unit = std::min<int64_t>(16, kElements * bytes_of(dtype));
+  return reinterpret_cast<uintptr_t>(data) % unit == 0 && (rows <= 1 || ld * bytes_of(dtype) % unit == 0);
 }
 
 bool is_moved(const Region& region, const Region& first, int64_t rows, int64_t cols) {
@@ -115,10 +116,13 @@ void SumRecords::add_norm(const Task& sum, const Task& norm, int64_t cols) {
   to.weight = source_of(norm.reads[1]);
   to.bias = source_of(norm.reads[to.layer ? 2 : 1]);
   to.normed = target_of(norm.writes[0]);
+  const bool scales = quantises(norm.norm);
+  if (scales && norm.writes.size() > 1) to.scale = target_of(norm.writes[1]);
   require_units(std::vector{to.weight, to.bias});
   require_units(std::vector{to.normed});
-  fits_ = fits_ && norm.reads[0].cols == cols && norm.writes.size() == 1 && norm.epilogue.empty() &&
-          to.weight.dtype == dtype_ && to.bias.dtype == dtype_ && to.normed.dtype == dtype_ && sum.writes.size() == 1;
+  fits_ = fits_ && norm.reads[0].cols == cols && norm.writes.size() == (scales ? 2 : 1) && norm.epilogue.empty() &&
+          to.weight.dtype == dtype_ && to.bias.dtype == dtype_ && (scales || to.normed.dtype == dtype_) &&
+          sum.writes.size() == 1;
 }
 
 void SumRecords::check_moved(const std::vector<Task>& tasks, int64_t parts, int64_t cols) {
@@ -129,20 +133,28 @@ void SumRecords::check_moved(const std::vector<Task>& tasks, int64_t parts, int6
     const auto times = static_cast<int64_t>(i % sums);
     const int64_t down = times / parts;
     const int64_t right = times % parts * cols;
-    fits_ = fits_ && is_norm(task) == is_norm(first) && are_moved(task.writes, first.writes, down, right);
+    fits_ = fits_ && is_norm(task) == is_norm(first);
     if (is_norm(task)) {
-      fits_ =
-          fits_ && task.norm == first.norm && task.epilogue.empty() &&
-          is_moved(task.reads[0], first.reads[0], down, 0) && task.reads[0].cols == first.reads[0].cols &&
-          std::ranges::equal(task.reads.begin() + 1, task.reads.end(), first.reads.begin() + 1, first.reads.end()) &&
-          task.writes[0].first_col == first.writes[0].first_col + right;
+      check_moved_norm(task, first, down, right);
       continue;
     }
+    fits_ = fits_ && are_moved(task.writes, first.writes, down, right);
     const auto moved = [&](const Region& x, const Region& y) { return is_moved(x, y, down, right); };
     fits_ = fits_ && std::ranges::equal(task.reads, first.reads, moved) &&
             are_moved(task.epilogue, first.epilogue, down, right);
   }
   add_posts(tasks, sums, static_cast<size_t>(parts));
+}
+
+void SumRecords::check_moved_norm(const Task& norm, const Task& first, int64_t down, int64_t right) {
+  // NOTE: the norm of the first columns alone stores the scales of quantised rows.
+  const size_t writes = quantises(norm.norm) && right == 0 ? 2 : 1;
+  fits_ = fits_ && norm.norm == first.norm && norm.epilogue.empty() && norm.writes.size() == writes &&
+          is_moved(norm.reads[0], first.reads[0], down, 0) && norm.reads[0].cols == first.reads[0].cols &&
+          std::ranges::equal(norm.reads.begin() + 1, norm.reads.end(), first.reads.begin() + 1, first.reads.end()) &&
+          is_moved(norm.writes[0].to, first.writes[0].to, down, right) &&
+          norm.writes[0].first_col == first.writes[0].first_col + right &&
+          (writes == 1 || is_moved(norm.writes[1].to, first.writes[1].to, down, 0));
 }
 
 void SumRecords::add_posts(const std::vector<Task>& tasks, size_t sums, size_t parts) {

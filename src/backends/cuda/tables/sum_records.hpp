@@ -18,7 +18,7 @@ namespace tilewire::cuda {
 /// Whether a joined lane has a sum for each of `makers` tasks, and then a norm for each or none.
 [[nodiscard]] bool has_sums_of(const std::vector<Task>& tasks, size_t makers);
 
-/// Whether 16-byte accesses suit rows at this address.
+/// Whether accesses of 16 bytes suit rows at this address; of quantised rows, of 8 bytes.
 [[nodiscard]] bool in_units(const std::byte* data, int64_t ld, int64_t rows, DType dtype);
 
 /// Whether a region is `first`, so many rows and columns further. Its number of columns may differ.
@@ -58,6 +58,8 @@ class SumRecords {
   void add_end(const Task& task);
   /// The norm of rows of `cols` columns that `sum` makes in part.
   void add_norm(const Task& sum, const Task& norm, int64_t cols);
+  /// That a norm is `first`, so many rows and columns further.
+  void check_moved_norm(const Task& norm, const Task& first, int64_t down, int64_t right);
   /// What the first `sums` tasks post.
   void add_posts(const std::vector<Task>& tasks, size_t sums, size_t parts);
   [[nodiscard]] TargetRecord target_of(const Write& write) const;

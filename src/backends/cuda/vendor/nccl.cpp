@@ -88,8 +88,11 @@ NcclType nccl_type_of(DType dtype) {
       return NcclType::fp16;
     case DType::int32:
       return NcclType::int32;
+    case DType::fp8_e4m3:
+    case DType::int8:
+      break;
   }
-  return NcclType::int32;
+  fail(ErrorKind::internal, "a collective of {}", to_string(dtype));
 }
 
 /// An id as hexadecimal text, and back: ranks exchange JSON.
