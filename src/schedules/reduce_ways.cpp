@@ -169,6 +169,7 @@ constexpr Way kReductionWays[] = {
      part_of_row,
      [](const Workload& /*work*/, Config& config) {
        config.compute = Provider::library;
+       config.group_m = 1;
        config.algorithm = Algorithm::one_shot;
        config.transport = Transport::ll;
      }},

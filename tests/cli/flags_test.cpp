@@ -87,6 +87,8 @@ const BadFlags kBadFlags[] = {
     {"NormKind", "plan all_reduce -m 1 -n 1 --norm batch", "--norm"},
     {"NormEps", "plan all_reduce -m 1 -n 1 --norm rms --norm-eps 0", "eps = 0: want more than 0"},
     {"NormEpsAlone", "plan all_reduce -m 1 -n 1 --norm-eps 0.5", "--norm-eps 0.5: goes with --norm"},
+    {"NormOutDtype", "plan all_reduce -m 1 -n 8 --norm rms --norm-out-dtype fp16", "out_dtype = fp16: want fp8_e4m3"},
+    {"NormOutDtypeAlone", "plan all_reduce -m 1 -n 8 --norm-out-dtype int8", "--norm-out-dtype int8: goes with --norm"},
     {"NormOfNoColumns", "plan all_reduce -m 1 -n 0 --norm rms", "n = 0: a norm of no columns is undefined"},
     {"NoTimeout", "bench all_reduce -m 1 -n 1 --timeout 0", "--timeout: want more than 0 seconds, got 0"},
     {"NoShapesFile", "bench all_reduce --shapes /nowhere.json",

@@ -168,6 +168,25 @@ TEST(VerifyNorms, EveryRowIsCompared) {
   }
 }
 
+TEST(VerifyNorms, EveryQuantisedElementAndScaleIsCompared) {
+  for (const DType out : {DType::fp8_e4m3, DType::int8}) {
+    Problem problem = problem_of("all_reduce", DType::bf16);
+    problem.norm = Norm{NormKind::rms, 1e-6, out};
+    const World world(problem, random_inputs(problem, kRanks, 5));
+    const auto compare = [&] { return world.compare(kWays[1], tolerance_of(problem, {})); };
+    EXPECT_TRUE(compare().ok()) << compare().text();
+    auto* bytes = static_cast<uint8_t*>(world.outputs(1)[1].data);
+    const uint8_t right = bytes[7];
+    bytes[7] = static_cast<uint8_t>(right ^ 2U);
+    EXPECT_EQ(compare().wrong, 1) << compare().text();
+    EXPECT_NE(compare().first.find("row 0 of normed on rank 1: element 7 is"), std::string::npos) << compare().first;
+    bytes[7] = right;
+    static_cast<float*>(world.outputs(1)[2].data)[3] *= 1.001F;
+    EXPECT_EQ(compare().wrong, 1) << compare().text();
+    EXPECT_NE(compare().first.find("row 3 of normed on rank 1: scale"), std::string::npos) << compare().first;
+  }
+}
+
 TEST(VerifyHalf, OverflowIsInfinity) {
   Problem problem = problem_of("gemm_all_reduce", DType::fp16);
   const ReadRow read = [](int, int, int64_t, float* to) { std::fill(to, to + 16, 300.0F); };

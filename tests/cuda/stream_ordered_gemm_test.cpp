@@ -62,18 +62,19 @@ void expect_stream_ordered(const RankTables& tables) {
 TEST(StreamOrderedGemm, AGatherByWorkersIsAKernelAndACall) {
   const RankTables tables = tables_of(kGather, kWorkers);
   expect_stream_ordered(tables);
-  // Eight workers push, four copy local rows; one handshake lane waits for everything.
-  EXPECT_EQ(shares_of(tables), (Shares{12, 1, 0, 0}));
+  // Eight workers push, four copy local rows; one of them waits for everything. The call waits for the kernel.
+  EXPECT_EQ(shares_of(tables), (Shares{12, 0, 0, 0}));
   EXPECT_EQ(tables.preamble.num_posts, 0U);
-  EXPECT_TRUE(tables.preamble.waited);
+  EXPECT_FALSE(tables.preamble.waited);
   // The ready posts are in the preamble, not in a sync-only lane.
   EXPECT_TRUE(tables.first.has_task);
   EXPECT_FALSE(tables.first.waited);
   EXPECT_EQ(tables.first.num_posts, 3U);
-  const auto sync_only = std::ranges::find(tables.workers.lanes, true, &LaneRecord::sync_only);
-  ASSERT_EQ(sync_only->num_ops, 1U) << "the wait for all that arrives";
-  EXPECT_EQ(tables.workers.ops[sync_only->first_op].num_posts, 0);
-  EXPECT_NE(tables.workers.ops[sync_only->first_op].task, tables.first.task);
+  const auto waits_alone = [](const OpRecord& op) { return op.code == OpCode::sync && op.num_waits > 0; };
+  const auto all_here = std::ranges::find_if(tables.workers.ops, waits_alone);
+  ASSERT_NE(all_here, tables.workers.ops.end()) << "the wait for all that arrives";
+  EXPECT_EQ(all_here->num_posts, 0);
+  EXPECT_NE(all_here->task, tables.first.task);
   EXPECT_EQ(tables.names[tables.first.task].task, 0);
 }
 

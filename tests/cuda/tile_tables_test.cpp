@@ -211,6 +211,21 @@ TEST(TileTables, TheKernelOfRowsTakesEqualParts) {
   EXPECT_FALSE(rows_of(504).has_value()) << "parts of 504 and 496 columns";
 }
 
+TEST(TileTables, QuantisedRowsAreUnitsOfEightBytes) {
+  for (const int64_t cols : {64, 72}) {  // of 2 rows: at multiples of 16 and of 8 bytes
+    Problem problem{.op = "all_reduce", .m = 2, .n = 2 * cols, .dtype = DType::bf16};
+    problem.norm = Norm{NormKind::rms, 1e-5, DType::fp8_e4m3};
+    const Config config{.tile_m = 1, .tile_n = cols, .transport = Transport::ll, .algorithm = Algorithm::one_shot};
+    const RankTables tables = tables_of(make_plan(problem, {.num_ranks = 2}, config), true, 0);
+    ASSERT_TRUE(tables.rows.has_value()) << cols;
+    const RowNorm& norm = tables.rows->sum.norm;
+    EXPECT_TRUE(norm.there);
+    EXPECT_EQ(norm.normed.dtype, DType::fp8_e4m3);
+    EXPECT_EQ(norm.scale.dtype, DType::fp32);
+    EXPECT_NE(norm.scale.data, nullptr);
+  }
+}
+
 TEST(TileTables, TheKernelOfRowsFollowsACallOfTheLibrary) {
   const Problem problem{
       .op = "gemm_all_reduce", .m = 30, .n = 1000, .k = 512, .dtype = DType::bf16, .b_layout = BLayout::kn};

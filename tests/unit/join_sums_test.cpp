@@ -84,6 +84,36 @@ TEST(JoinSums, RowsOfAnAllReduceAreSummedWhereTheyAreSent) {
   }
 }
 
+/// With a norm the CTAs of a row are a cluster, which needs a whole GPU, and room for such clusters.
+TEST(JoinSums, ClustersOfRowsNeedAWholeGpu) {
+  Problem problem{.op = "all_reduce", .m = 5, .n = 1000, .dtype = DType::bf16, .norm = Norm{}};
+  Config config = kGemv;
+  config.tile_m = 1;
+  config.tile_n = 504;
+  Target part = find_target("h200x2");
+  part.whole_gpu = false;
+  const auto note = [&] {
+    const Lowered made = lower(make_plan(problem, team_of(part, 2), config), part);
+    const CheckResult proof = check(made.plan, specification_of(problem, 2));
+    EXPECT_TRUE(proof.ok()) << proof.violations[0].text;
+    return note_of(made, "join_sums");
+  };
+  EXPECT_EQ(note(), "2 parts of a row with a norm are a cluster, which may not fit into a part of the GPU");
+  problem.norm.reset();
+  EXPECT_EQ(note(), "10 CTAs send a part of a row and sum it");
+  config.tile_n = 104;
+  problem.norm = Norm{NormKind::rms, 1e-6, DType::int8};
+  EXPECT_EQ(note(), "10 parts of a row with a norm, want at most 8");
+  const auto columns = [](int64_t m, std::optional<Norm> norm) {
+    const Problem wide{.op = "all_reduce", .m = m, .n = 16384, .dtype = DType::bf16, .norm = norm};
+    const auto list = find_schedule("fused").named_candidates(wide, team_of(find_target("h200x2"), 2));
+    return std::ranges::find(list, std::string("rows, one-shot"), &Candidate::way)->config.tile_n;
+  };
+  EXPECT_EQ(columns(32, std::nullopt), 4096);
+  EXPECT_EQ(columns(32, Norm{}), 8192) << "30 clusters of four such CTAs would fit";
+  EXPECT_EQ(columns(16, Norm{}), 2048);
+}
+
 /// The copies follow one call of the library, in a stage of their own, and wait for nothing.
 TEST(JoinSums, RowsOfAGemmOfTheLibraryAreSummedWhereTheyAreSent) {
   for (const BLayout layout : {BLayout::nk, BLayout::kn}) {

@@ -59,7 +59,12 @@ TEST(TunerCandidates, KernelsForFewRowsAreTheFastestWhateverTheModelSays) {
     return found == list.end() ? "none" : found->way;
   };
   EXPECT_EQ(fastest(problem_of("gemm_all_reduce", 16, 8192, 8192)), "GEMV, one-shot");
-  EXPECT_EQ(fastest(problem_of("gemm_all_reduce", 17, 8192, 8192)), "none");
+  constexpr const char* kAfterLibrary = "GEMM of the library, rows, one-shot";
+  EXPECT_EQ(fastest(problem_of("gemm_all_reduce", 17, 8192, 8192)), kAfterLibrary);
+  EXPECT_EQ(fastest(problem_of("gemm_all_reduce", 65, 4096, 8192)), "none");
+  Problem by_rows = problem_of("gemm_all_reduce", 4, 8192, 8192);
+  by_rows.b_layout = BLayout::kn;
+  EXPECT_EQ(fastest(by_rows), kAfterLibrary);
   EXPECT_EQ(fastest({.op = "all_reduce", .m = 16, .n = 8192, .dtype = DType::bf16}), "rows, one-shot");
   EXPECT_EQ(fastest({.op = "all_reduce", .m = 200, .n = 8192, .dtype = DType::bf16}), "none");
 }
@@ -73,7 +78,7 @@ TEST(TunerCandidates, TheFastestByTheModelComeBehindTheBaselinesAndTheExceptions
       EXPECT_EQ(list.front().config.compute, Provider::library) << op << " " << m;
       EXPECT_EQ(most_measured(list, Tuning::full), std::min<size_t>(8, list.size())) << op << " " << m;
       const size_t exceptions = std::ranges::count_if(list, is_exception);
-      EXPECT_LE(exceptions, 3U) << op << " " << m;
+      EXPECT_LE(exceptions, 4U) << op << " " << m;
       EXPECT_EQ(most_measured(list, Tuning::quick), std::min<size_t>(4 + exceptions, list.size())) << op << " " << m;
       // At most two baselines, exceptions, then by time.
       const auto first = std::find_if_not(list.begin() + 2, list.end(), is_exception);
