@@ -196,6 +196,18 @@ def norms() -> None:
         z, last = tt.all_reduce_add_rms_norm(part, r, weight)
         close(z, total)
         near(last, torch.nn.functional.rms_norm(z.float(), (1024,), weight.float(), 1e-6))
+    # 8 and 64 rows are quantised by the kernel of the sum, 129 and 300 by PyTorch.
+    for rows in (8, 64, 129, 300):
+        part, r = integers(60 + rank, rows, 1024), integers(40, rows, 1024)
+        total = sum((integers(60 + o, rows, 1024).float() for o in range(size)), r.float())
+        for dtype, most, step in ((torch.float8_e4m3fn, 448, 1 / 8), (torch.int8, 127, 0)):
+            z, elements, scales = tt.all_reduce_add_rms_norm(part, r, weight, norm_dtype=dtype)
+            close(z, total)
+            row = torch.nn.functional.rms_norm(z.float(), (1024,), weight.float(), 1e-6)
+            torch.testing.assert_close(scales.view(rows, 1), row.abs().amax(1, keepdim=True) / most, rtol=1e-3, atol=0)
+            # An element is off by a step of its type: relative for fp8, one scale for int8.
+            allowed = step * row.abs() + scales.view(rows, 1)
+            assert bool(((elements.float() * scales.view(rows, 1) - row).abs() <= allowed).all()), (rows, dtype)
     say("norms follow sums")
 
 

@@ -115,7 +115,10 @@ class StructureCheck {
     const Region& rows = task.reads[0];
     if (rows.cols != normed.cols)
       refuse("{} normalises {}, not whole rows of {} columns", name(), region_name(plan_, rows), normed.cols);
-    const auto output = std::ranges::find(wanted_.meanings, Role::partial, &Meaning::role);
+    const auto is_sum = [this](const Meaning& of) {
+      return of.role == Role::partial && plan_.buffers[of.buffer].scope == Scope::output;
+    };
+    const auto output = std::ranges::find_if(wanted_.meanings, is_sum);
     const DType rounded = plan_.buffers[output == wanted_.meanings.end() ? meaning->buffer : output->buffer].dtype;
     if (dtype_of(rows) != rounded)
       refuse("{} normalises {} of {}: a norm takes the output after its rounding to {}", name(),

@@ -360,7 +360,7 @@ TEST_F(OfOne, TensorsAreCheckedBeforeAnythingRuns) {
 
 TEST_F(OfOne, MemoryOfTheArena) {
   tilewire_tensor tensor = dense(&tensor, TILEWIRE_FP32, 1, 1);
-  expect_failure(tilewire_allocate(group_, 4, 1, 1, &tensor), "invalid_input: ", "unknown element type 4");
+  expect_failure(tilewire_allocate(group_, 9, 1, 1, &tensor), "invalid_input: ", "unknown element type 9");
   EXPECT_EQ(tensor.data, nullptr) << "nothing is given where the call fails";
   expect_failure(tilewire_allocate(group_, TILEWIRE_FP32, -1, 1, &tensor), "invalid_input: ", "-1 x 1");
   expect_failure(tilewire_allocate(group_, TILEWIRE_FP32, 1 << 20, 1, &tensor), "invalid_input: ", "4194304 bytes");

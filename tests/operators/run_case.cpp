@@ -186,7 +186,8 @@ void expect_near(const Problem& problem, const Config& config, const std::vector
 }  // namespace
 
 double tolerance_of(DType dtype) {
-  if (is_quantised(dtype)) return 3e-2;  // where the scale or a sum differs, elements are rounded to a neighbour
+  // NOTE: the reference does not round the sum before the norm: a fifth of a row's elements may be one step apart.
+  if (is_quantised(dtype)) return 4.5e-2;
   return dtype == DType::fp32 ? 1e-5 : dtype == DType::fp16 ? 1e-3 : 8e-3;
 }
 
