@@ -79,10 +79,13 @@ def _check_norm(
     if not eps > 0:
         raise tilewire.Error(f"norm: eps = {eps:g}: want more than 0", "invalid_input")
     for name, tensor in (*rows.items(), *wholes.items()):
-        want = y[-1:] if name in rows else y
-        if tensor is not None and (tuple(tensor.shape) != tuple(want) or tensor.dtype != dtype):
-            given = f"{tensor.dtype} {list(tensor.shape)}"
-            raise tilewire.Error(f"{name} is {given}, want {dtype} {list(want)}", "invalid_input")
+        _check_tensor(name, tensor, dtype, y[-1:] if name in rows else y)
+
+
+def _check_tensor(name: str, given: Tensor | None, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    if given is not None and (given.dtype != dtype or tuple(given.shape) != tuple(shape)):
+        have = f"{given.dtype} {list(given.shape)}"
+        raise tilewire.Error(f"{name} is {have}, want {dtype} {list(shape)}", "invalid_input")
 
 
 #: Rows and columns up to which kernels for few rows have norms; they load 16 bytes at a time. Beside other kernels
@@ -96,16 +99,19 @@ _MOST_COLS = 16384
 _MOST_SENT = 1 << 20
 
 
+def _rows_of(x: Tensor) -> int:
+    return x.numel() // max(1, x.shape[-1])
+
+
 def _is_short(x: Tensor, cols: int, group: Group) -> bool:
     """Whether the sum of a product of x is short enough for the kernels for few rows."""
-    rows = x.numel() // max(1, x.shape[-1])
-    return x.device.type == "cpu" or rows * cols * 2 * (group_size(group_name(group)) - 1) <= _MOST_SENT
+    return x.device.type == "cpu" or _rows_of(x) * cols * 2 * (group_size(group_name(group)) - 1) <= _MOST_SENT
 
 
 def _fuses_norm(x: Tensor, most_rows: int, weight: Tensor, bias: Tensor | None = None) -> bool:
     if x.device.type == "cpu":
         return True
-    rows, cols = x.numel() // max(1, x.shape[-1]), weight.numel()
+    rows, cols = _rows_of(x), weight.numel()
     if x.element_size() != 2 or rows > most_rows or cols % 8 != 0 or cols > _MOST_COLS:
         return False
     # NOTE: while PyTorch compiles, tensors have no addresses.
@@ -149,14 +155,8 @@ def _check_scale_out(norm_dtype: torch.dtype | None, scale_out: Tensor | None) -
 
 def _check_outs(y: Tensor, dtype: torch.dtype, norm_out: Tensor | None, scale_out: Tensor | None) -> None:
     """Check given tensors for quantised rows and scales of y, as the operator does."""
-    sizes = (*y.shape[:-1], 1)
-    for name, given, kind, size in (
-        ("norm_out", norm_out, dtype, tuple(y.shape)),
-        ("scale_out", scale_out, torch.float32, sizes),
-    ):
-        if given is not None and (given.dtype != kind or tuple(given.shape) != size):
-            have = f"{given.dtype} {list(given.shape)}"
-            raise tilewire.Error(f"{name} is {have}, want {kind} {list(size)}", "invalid_input")
+    _check_tensor("norm_out", norm_out, dtype, tuple(y.shape))
+    _check_tensor("scale_out", scale_out, torch.float32, (*y.shape[:-1], 1))
 
 
 def _quantise(
