@@ -115,7 +115,7 @@ sanitized() {
   local sanitizer program
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
   [[ -n $sanitizer ]] || { say "FAILED  $1: no compute-sanitizer here" >&2; return; }
-  for program in gemm_cluster_split_k gemm_tiles gemm_places; do
+  for program in gemm_cluster_split_k gemm_tiles gemm_groups gemm_places; do
     echo "$1_$program $sanitizer --tool $1 --error-exitcode 1 $tests/cuda_$program --small"
   done
   echo "$1_operators $sanitizer --tool $1 --error-exitcode 1 $tests/cuda_operators --gtest_filter=*ForSanitizers*_2_ranks"
@@ -149,7 +149,7 @@ side_by_side() {
 run_quick_tests() {
   mapfile -t jobs < <(
     echo "calls_on_one_gpu $calls --gtest_filter=*/ranks_on_one_gpu"
-    for program in gemm_tiles gemm_cluster_split_k; do echo "$program $tests/cuda_$program --small"; done
+    for program in gemm_tiles gemm_cluster_split_k gemm_groups; do echo "$program $tests/cuda_$program --small"; done
     echo "gemm_places $tests/cuda_gemm_places"
   )
   spread "$all" "${jobs[@]}"
@@ -180,7 +180,7 @@ run_tests() {
   mapfile -t jobs < <(
     parts_of operators $((2 * gpus))
     sanitized racecheck
-    for program in gemm_tiles gemm_cluster_split_k gemm_places; do echo "$program $tests/cuda_$program"; done
+    for program in gemm_tiles gemm_cluster_split_k gemm_groups gemm_places; do echo "$program $tests/cuda_$program"; done
     sanitized memcheck
   )
   spread "$all $all" "${jobs[@]}"
@@ -253,6 +253,8 @@ run_benchmarks() {
   if [[ -z $quick ]]; then
     check cuda_gemm "$build/bench/bench_cuda_gemm" --json "$results/cuda_gemm.json"
     tail -15 "$results/cuda_gemm.log" | cut -c1-110
+    check grouped_gemm "$build/bench/bench_grouped_gemm" --json "$results/grouped_gemm.json"
+    tail -72 "$results/grouped_gemm.log" | cut -c1-110
   fi
   if [[ $gpus -eq 1 ]]; then
     echo "skipped peers: one GPU"

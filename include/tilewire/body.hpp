@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "tilewire/dtype.hpp"
 #include "tilewire/norm.hpp"
@@ -10,9 +11,35 @@
 namespace tilewire {
 
 enum class Body {
-  gemm,  ///< reads[0] = A [M,K]; reads[1] = B in `GemmParams::b_layout`; reads[2...] = rows of A below reads[0]
-  pool,  ///< reads[0] = table; reads[1] = int32 indices, one row of them per row of the result
-  norm,  ///< reads[0] = rows; reads[1] = weight, one row; reads[2] = bias, one row, of NormKind::layer
+  gemm,          ///< reads[0] = A [M,K]; reads[1] = B in `GemmParams::b_layout`; reads[2...] = rows of A below reads[0]
+  pool,          ///< reads[0] = table; reads[1] = int32 indices, one row of them per row of the result; -1 ends a row.
+                 ///< reads[2], if any = fp32 weights of the listed rows
+  norm,          ///< reads[0] = rows; reads[1] = weight, one row; reads[2] = bias, one row, of NormKind::layer
+  route,         ///< reads[0] = int32 experts of each token; reads[1] = their fp32 weights; see RouteParams
+  grouped_gemm,  ///< reads[0] = groups of A; reads[1] = a B for each group, one below the other; Task::activation
+};
+
+/// A group of tokens: those of an expert, or of a replica of an expert.
+struct ExpertGroup {
+  int64_t expert = 0;
+  int64_t replica = 0;  ///< takes tokens t with t % replicas == replica
+  int64_t replicas = 1;
+
+  bool operator==(const ExpertGroup&) const = default;
+};
+
+/// How `route` makes groups of tokens. Its writes are, in this order, all int32 but the last:
+/// - extents, 2 x groups: the first row and the end of each group, in the memory of grouped buffers (Buffer::extents);
+/// - tokens, a grouped buffer of one column: the number of the token of each row, ascending in each group;
+/// - places, tokens x k: the rows of a token, in the order of the groups; -1 after the last;
+/// - weights, tokens x k: the weights of these rows, fp32.
+struct RouteParams {
+  std::vector<ExpertGroup> groups{};
+  int64_t first_group = 0;  ///< number of the first of these groups among those of all ranks
+  int64_t experts = 0;      ///< an expert's number is below it; others are an error
+  int64_t align = 1;        ///< groups begin at multiples of so many rows
+
+  bool operator==(const RouteParams&) const = default;
 };
 
 /// L2 eviction priority of the lines that a tile loads.
@@ -23,7 +50,7 @@ enum class CacheHint {
   evict_normal,
 };
 
-/// How a product is computed, by `gemm_call` or by `compute` with the body gemm.
+/// How a product is computed, by `gemm_call` or by `compute` with the bodies gemm and grouped_gemm.
 struct GemmParams {
   BLayout b_layout = BLayout::nk;
   bool allow_tf32 = false;  ///< the library may round fp32 operands to TF32

@@ -7,22 +7,27 @@
 #include <string>
 #include <vector>
 
+#include "tilewire/activation.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire {
 
 /// The meaning of an element of a caller's buffer.
 enum class Role {
-  a,            ///< element (row, col) of A: row = m, col = k
-  b,            ///< element of B in the problem's layout
-  bias,         ///< element (0, n) of an epilogue operand
-  residual,     ///< element (m, n) of an epilogue operand
-  partial,      ///< element (m, n) of a sum across ranks, with the contributions [terms.begin, terms.end)
-  indices,      ///< row indices into a table
-  norm_weight,  ///< element (0, n) of the weight of a norm
-  norm_bias,    ///< element (0, n) of the bias of a norm
-  normed,       ///< element (m, n) of the normalised rows of a sum across ranks, with its contributions
-  norm_scale,   ///< element (m, 0): the scale of a quantised row of such
+  a,             ///< element (row, col) of A: row = m, col = k
+  b,             ///< element of B in the problem's layout
+  bias,          ///< element (0, n) of an epilogue operand
+  residual,      ///< element (m, n) of an epilogue operand
+  partial,       ///< element (m, n) of a sum across ranks, with the contributions [terms.begin, terms.end)
+  indices,       ///< row indices into a table
+  norm_weight,   ///< element (0, n) of the weight of a norm
+  norm_bias,     ///< element (0, n) of the bias of a norm
+  normed,        ///< element (m, n) of the normalised rows of a sum across ranks, with its contributions
+  norm_scale,    ///< element (m, 0): the scale of a quantised row of such
+  topk_ids,      ///< the experts of token m
+  topk_weights,  ///< the weights of these experts
+  w13,  ///< the B of the first product of each expert, one below the other; row 0 = that of group 0 of all ranks
+  w2,   ///< the same of the second product
 };
 
 /// Where one rank's part of a caller's buffer lies in the global tensor: local element (0, 0) is global element (row,
@@ -41,11 +46,14 @@ struct Meaning {
 
 /// What a plan must compute: an operator makes it, and the checker proves it.
 struct Specification {
-  std::vector<Buffer> buffers{};     ///< callers' buffers in the plan's order; empty = the plan's own
-  std::vector<Meaning> meanings{};   ///< Meaning::buffer is an index into the callers' buffers
-  std::vector<Epilogue> epilogue{};  ///< applied to finished elements
-  std::optional<Norm> norm{};        ///< of `normed` outputs
-  int64_t least_bytes = 0;           ///< least bytes over links, summed over all ranks; 0 = unknown
+  std::vector<Buffer> buffers{};             ///< callers' buffers in the plan's order; empty = the plan's own
+  std::vector<Meaning> meanings{};           ///< Meaning::buffer is an index into the callers' buffers
+  std::vector<Epilogue> epilogue{};          ///< applied to finished elements
+  std::optional<Norm> norm{};                ///< of `normed` outputs
+  std::optional<BLayout> b_layout{};         ///< of all products; nothing: any
+  std::vector<RouteParams> routes{};         ///< of each rank, with experts; of `align` any value will do
+  Activation activation = Activation::none;  ///< of the first product of experts
+  int64_t least_bytes = 0;                   ///< least bytes over links, summed over all ranks; 0 = unknown
 };
 
 /// The proof that failed; `unsupported` is a limit of the checker itself.

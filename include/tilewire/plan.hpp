@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tilewire/activation.hpp"
 #include "tilewire/body.hpp"
 #include "tilewire/dtype.hpp"
 #include "tilewire/epilogue.hpp"
@@ -45,6 +46,10 @@ struct Buffer {
   /// Symmetric workspace that the operators of a group use one after another: no rank touches a peer's before the
   /// peer's call has begun or after it has ended. (Local workspace is always shared: peers cannot address it.)
   bool shared = false;
+  /// Of a *grouped* buffer, local workspace: the buffer that has its extents, int32, 2 x rows. Then a row is a group:
+  /// the rows of memory from element (0, row) to element (1, row) of the extents of the same rank. -1: not grouped.
+  int extents = -1;
+  int64_t most_rows = 0;        ///< of a grouped buffer: rows of memory, enough for any extents
   std::vector<Shape> shapes{};  ///< one per rank if they differ; empty = rows x cols on every rank
 
   bool operator==(const Buffer&) const = default;
@@ -54,6 +59,9 @@ struct Buffer {
 [[nodiscard]] inline Shape shape_on(const Buffer& buffer, int rank) {
   return buffer.shapes.empty() ? Shape{buffer.rows, buffer.cols} : buffer.shapes[rank];
 }
+
+/// Whether the rows of a buffer are groups of rows, whose number only the device knows.
+[[nodiscard]] inline bool is_grouped(const Buffer& buffer) { return buffer.extents >= 0; }
 
 /// Whether other ranks can address the buffer.
 [[nodiscard]] inline bool reachable(const Buffer& buffer) {
@@ -126,8 +134,8 @@ enum class Via {
   tma,        ///< tensor copies (TMA), also to other GPUs
 };
 
-/// Rows [first_row, first_row + to.rows) of the result go to `to`, with all columns. Of a `gemm_call` or a norm only
-/// the columns [first_col, first_col + to.cols) do.
+/// Rows [first_row, first_row + to.rows) of the result go to `to`, with all columns. Of a `gemm_call`, a norm or a
+/// grouped GEMM only the columns [first_col, first_col + to.cols) do.
 struct Write {
   Region to{};
   int64_t first_row = 0;
@@ -172,6 +180,8 @@ struct Task {
   Body body = Body::gemm;                    ///< of `compute`
   GemmParams gemm{};                         ///< of products
   Norm norm{};                               ///< of the body norm
+  std::optional<RouteParams> route{};        ///< of the body route
+  Activation activation = Activation::none;  ///< of the body grouped_gemm
   Collective collective = Collective::none;  ///< of `collective_call`
   std::vector<Region> reads{};
   std::vector<Write> writes{};

@@ -16,12 +16,12 @@ namespace tilewire {
 
 // clang-format off
 #define TILEWIRE_FOR_EACH_ENUM(X) \
-  X(ErrorKind) X(DType) X(Reach) X(BLayout) X(Reduction) X(EpilogueKind) X(NormKind) X(Direction) \
+  X(ErrorKind) X(DType) X(Reach) X(BLayout) X(Reduction) X(EpilogueKind) X(Activation) X(NormKind) X(Direction) \
   X(Transport) X(Algorithm) X(ReduceMode) X(ReduceWhen) X(TileOrder) X(Release) X(Pacing) X(Provider) X(Tuning) \
   X(Scope) X(Purpose) X(WriteMode) X(Via) X(CacheHint) X(TaskKind) X(Body) X(Collective) X(Engine) X(Role) X(Rule) \
   X(Topology) X(Forwarding) X(CollectiveAlgorithm) X(Arbitration) X(NearMemory)
 #define TILEWIRE_FOR_EACH_STRUCT(X) \
-  X(Device) X(Link) X(Team) X(Epilogue) X(Norm) X(Range) X(Problem) X(Config) X(Shape) X(Buffer) X(Region) \
+  X(Device) X(Link) X(Team) X(Epilogue) X(Norm) X(Experts) X(ExpertGroup) X(RouteParams) X(Range) X(Problem) X(Config) X(Shape) X(Buffer) X(Region) \
   X(Signal) X(SignalBlock) X(Wait) X(Post) X(Write) X(EpilogueStep) X(GemmParams) X(PlanNote) X(Task) X(Lane) X(Plan) \
   X(TraceEvent) X(Trace) X(Meaning) X(Violation) X(LinkTraffic) \
   X(ComputeUnits) X(DeviceMemory) X(MemoryController) X(Tracker) X(CopyEngines) X(Links) X(Overheads) \

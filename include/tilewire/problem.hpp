@@ -11,6 +11,7 @@
 
 #include "tilewire/dtype.hpp"
 #include "tilewire/epilogue.hpp"
+#include "tilewire/experts.hpp"
 #include "tilewire/norm.hpp"
 #include "tilewire/range.hpp"
 
@@ -40,6 +41,8 @@ struct Problem {
   /// type. Inputs norm_weight (and norm_bias of NormKind::layer) of 1 x n, output normed. If it quantises: also the
   /// output norm_scale, one column of fp32.
   std::optional<Norm> norm{};
+  /// Mixture of experts (moe): m tokens of k columns give rows of n columns.
+  std::optional<Experts> experts{};
   Reduction reduction = Reduction::repeatable;
   bool gathered_output = false;  ///< all_gather_*: also return the gathered input
   bool allow_tf32 = false;  ///< fp32 products may be rounded to TF32; with `compute` = library cuBLASLt rounds them

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "lower/fix_groups.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/make_plan.hpp"
 #include "tilewire/spi/backend.hpp"
@@ -133,7 +134,8 @@ void bind_plans(nb::module_& module) {
   module.def("lower", &lowered, nb::arg("plan"), nb::arg("target"), nb::arg("after"), without_gil);
   module.def("check", &proof_of, nb::arg("plan"), without_gil);
   module.def(
-      "simulate", [](const Plan& plan, const std::string& machine) { return simulate(plan, load_machine(machine)); },
+      "simulate",
+      [](const Plan& plan, const std::string& machine) { return simulate(fix_groups(plan), load_machine(machine)); },
       nb::arg("plan"), nb::arg("machine"), without_gil);
   module.def("machine_plan", &plan_for_machine, nb::arg("problem"), nb::arg("config"), nb::arg("ranks"),
              nb::arg("machine"), without_gil);

@@ -104,6 +104,26 @@ def run_quantised_norm(group: tilewire.Group) -> tuple[str, float]:
     return str(normed.dtype), float(np.abs(normed - want / scale).max())
 
 
+def run_experts(group: tilewire.Group) -> float:
+    """A mixture of experts with replicas: the largest relative difference from numpy."""
+    m, hidden, ffn, count, top_k = 10, 24, 16, 4, 2
+    placement = [[0, 1, 2], [2, 3, 0]]
+    x, weights = fp32(1, m, hidden), fp32(2, m, top_k)
+    ids = np.random.default_rng(3).permuted(np.tile(np.arange(count), (m, 1)), axis=1)[:, :top_k].astype(np.int32)
+    w13, w2 = fp32(4, count, 2 * ffn * hidden), fp32(5, count, hidden * ffn)
+    experts = {"count": count, "top_k": top_k, "ffn": ffn, "placement": placement}
+    op = group.make_op("moe", m, hidden, hidden, dtype="fp32", experts=experts, config="fused")
+    mine = placement[group.rank]
+    rows = slice(group.rank * m // 2, (group.rank + 1) * m // 2)
+    inputs = (x[rows], ids[rows], weights[rows], w13[mine].reshape(-1, hidden), w2[mine].reshape(-1, ffn))
+    y = op.run(*(np.ascontiguousarray(array) for array in inputs))
+    want = np.zeros((m, hidden))
+    for token, expert, weight in zip(np.repeat(np.arange(m), top_k), ids.flat, weights.flat, strict=True):
+        gate, up = np.split(w13[expert].reshape(2 * ffn, hidden) @ x[token], 2)
+        want[token] += weight * (w2[expert].reshape(hidden, ffn) @ (gate / (1 + np.exp(-gate)) * up))
+    return float(np.abs(y - want[rows]).max() / np.abs(want).max())
+
+
 def run_plan(group: tilewire.Group, text: str) -> bool:
     """A plan from a file, traced, with tensors in the arena."""
     plan = tilewire.Plan.from_json(text)

@@ -13,6 +13,7 @@ from bodies import (
     lose_rank,
     misuse,
     run_bf16,
+    run_experts,
     run_norm,
     run_operator,
     run_plan,
@@ -110,6 +111,16 @@ def test_norms_and_a_residual_in_place(kind: str) -> None:
         tilewire.plan("all_gather_gemm", 8, 8, 8, ranks=2, norm=kind)
     with pytest.raises(tilewire.Error, match="eps = 0: want more than 0"):
         tilewire.plan("all_reduce", 8, 8, ranks=2, norm=(kind, 0.0))
+
+
+def test_mixture_of_experts() -> None:
+    assert max(tilewire.launch(run_experts, 2)) < 1e-5
+    experts = {"count": 4, "top_k": 5, "ffn": 8}
+    with pytest.raises(tilewire.Error, match="top_k = 5, want 1 to 4"):
+        tilewire.plan("moe", 8, 8, 8, ranks=2, experts=experts)
+    plan = tilewire.plan("moe", 64, 32, 48, ranks=4, experts=experts | {"top_k": 2}, config="fused")
+    assert tilewire.check(plan).ok
+    assert tilewire.Plan.from_json(plan.to_json()) == plan
 
 
 def test_quantised_norms() -> None:

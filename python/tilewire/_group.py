@@ -12,7 +12,7 @@ from typing import Any
 from tilewire import _core
 from tilewire._arrays import new_numpy, numpy_of, tensor_of
 from tilewire._error import Error
-from tilewire._text import Config, Epilogue, Norm, config_text, problem_text
+from tilewire._text import Config, Epilogue, Experts, Norm, config_text, problem_text
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,7 @@ class Group:
         b_layout: str = "nk",
         epilogue: Epilogue = (),
         norm: Norm | None = None,
+        experts: Experts | None = None,
         reduction: str = "repeatable",
         more_n: Sequence[int] = (),
         gathered_output: bool = False,
@@ -166,7 +167,8 @@ class Group:
         (docs/schedules.md). `more_n`: columns of further outputs of a gather, each with a B of its own; `run` then
         takes a, b, b1, ... and c, c1, ... `norm`: sums over ranks also return the output's rows normalised; `run` then
         takes norm_weight (and norm_bias) after the epilogue's operands, and c, normed (and norm_scale, one fp32 column,
-        if the norm is quantised). `check`: prove the plan before it runs. `trace`: record calls.
+        if the norm is quantised). `experts` of "moe": {"count": 8, "top_k": 2, "ffn": 512}; `run` takes x, topk_ids,
+        topk_weights, w13, w2. `check`: prove the plan before it runs. `trace`: record calls.
 
         Raises Error(invalid_input) on all ranks if a rule is broken or ranks make different requests; unsupported;
         refused_plan.
@@ -183,6 +185,7 @@ class Group:
             b_layout=b_layout,
             epilogue=epilogue,
             norm=norm,
+            experts=experts,
             reduction=reduction,
             more_n=more_n,
             gathered_output=gathered_output,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewire import _core
 from tilewire._error import Error
-from tilewire._text import Config, Epilogue, Norm, config_text, problem_text
+from tilewire._text import Config, Epilogue, Experts, Norm, config_text, problem_text
 
 
 def plan(
@@ -22,6 +22,7 @@ def plan(
     b_layout: str = "nk",
     epilogue: Epilogue = (),
     norm: Norm | None = None,
+    experts: Experts | None = None,
     reduction: str = "repeatable",
     more_n: Sequence[int] = (),
     gathered_output: bool = False,
@@ -50,6 +51,7 @@ def plan(
         b_layout=b_layout,
         epilogue=epilogue,
         norm=norm,
+        experts=experts,
         reduction=reduction,
         more_n=more_n,
         gathered_output=gathered_output,

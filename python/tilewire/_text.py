@@ -11,6 +11,8 @@ Config = str | Mapping[str, Any]
 #: The normalisation of the output's rows: "rms" or "layer"; with another eps than 1e-6, ("rms", 1e-5); quantised,
 #: ("rms", 1e-5, "fp8_e4m3") or "int8".
 Norm = str | tuple[str, float] | tuple[str, float, str]
+#: Mixture of experts: count, top_k, ffn, and if wanted activation and placement (docs/operators.md).
+Experts = Mapping[str, Any]
 #: Steps of an epilogue, in order: "bias", "gelu", "relu", "residual", or ("scale", 0.5).
 Epilogue = Sequence[str | tuple[str, float]]
 
@@ -26,6 +28,7 @@ def problem_text(
     b_layout: str,
     epilogue: Epilogue,
     norm: Norm | None,
+    experts: Experts | None,
     reduction: str,
     more_n: Sequence[int],
     gathered_output: bool,
@@ -47,6 +50,8 @@ def problem_text(
     if norm is not None:
         names = ("kind", "eps", "out_dtype")
         problem["norm"] = {"kind": norm} if isinstance(norm, str) else dict(zip(names, norm, strict=False))
+    if experts is not None:
+        problem["experts"] = dict(experts)
     if reduction != "repeatable":
         problem["reduction"] = reduction
     if more_n:

@@ -56,6 +56,7 @@ class Search {
     const bool product = task.kind == TaskKind::compute || task.kind == TaskKind::gemm_call;
     if (product) want(known_.bodies, task.body, "body = ");
     if (product) look_at(task.gemm);
+    if (has_several_results(task)) return;
     if (task.kind == TaskKind::collective_call) want(known_.collectives, task.collective, "a library's ");
     for (const Region& read : task.reads) look_at(task, read);
     for (const Region& addend : task.addends) look_at(task, addend);
@@ -72,9 +73,8 @@ class Search {
   }
 
   void look_at(const Task& task, const Region& region) {
-    const bool indices =
-        task.kind == TaskKind::compute && facts_of(task.body).by_indices && &region == &task.reads.back();
-    if (indices) return;
+    const bool by_indices = task.kind == TaskKind::compute && facts_of(task.body).by_indices;
+    if (by_indices && &region == &task.reads[1]) return;
     const bool copies = task.kind == TaskKind::copy;
     want(copies ? known_.moved : known_.numbers, dtype_of(region), copies ? "copies of " : "numbers of ");
   }

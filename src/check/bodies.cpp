@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "check/experts.hpp"
 #include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
@@ -81,7 +82,11 @@ Clauses broken_by_pool(const Plan& plan, const Task& task) {
   return broken;
 }
 
-std::vector<Patch> meaning_of_pool(Values& values, const Task&, std::vector<Operand>& reads) {
+std::vector<Patch> meaning_of_pool(Values& values, const Task& task, std::vector<Operand>& reads) {
+  if (reads[1].shape.rows == 0) return {};
+  if (pools_by_groups(values, reads[1])) return pooled_by_groups(values, task, reads);
+  if (reads.size() > 2 && !is_unknown(reads[1].patches))
+    fail(ErrorKind::refused_plan, "weighs the rows of a pool that are not output rows of experts");
   return pooled(values, reads[0], reads[1]);
 }
 
@@ -123,14 +128,27 @@ std::vector<Patch> meaning_of_norm(Values& values, const Task& task, std::vector
   return normed(values, task.norm, reads);
 }
 
+// core/grouped_tasks.cpp has the rules of routing and of grouped GEMMs.
+Clauses broken_by_groups(const Plan&, const Task&) { return {}; }
+
+std::vector<Patch> no_meaning(Values&, const Task&, std::vector<Operand>&) { return {}; }
+
+std::vector<Patch> meaning_of_grouped(Values& values, const Task& task, std::vector<Operand>& reads) {
+  return grouped_product(values, task, reads[0], reads[1]);
+}
+
 constexpr std::array kProofs{
     BodyProof{Body::gemm, broken_by_product, meaning_of_product},
     BodyProof{Body::pool, broken_by_pool, meaning_of_pool},
     BodyProof{Body::norm, broken_by_norm, meaning_of_norm},
+    BodyProof{Body::route, broken_by_groups, no_meaning},  // it has several results: `routed`
+    BodyProof{Body::grouped_gemm, broken_by_groups, meaning_of_grouped},
 };
 static_assert(kProofs[static_cast<size_t>(Body::gemm)].body == Body::gemm);
 static_assert(kProofs[static_cast<size_t>(Body::pool)].body == Body::pool);
 static_assert(kProofs[static_cast<size_t>(Body::norm)].body == Body::norm);
+static_assert(kProofs[static_cast<size_t>(Body::route)].body == Body::route);
+static_assert(kProofs[static_cast<size_t>(Body::grouped_gemm)].body == Body::grouped_gemm);
 
 }  // namespace
 

@@ -35,7 +35,7 @@ std::string extent_name(const char* axis, int64_t offset, int64_t begin, int64_t
 }  // namespace
 
 bool Values::Less::operator()(const Value& x, const Value& y) const {
-  const auto head = [](const Value& v) { return std::tuple(v.what, v.finished, v.terms.size()); };
+  const auto head = [](const Value& v) { return std::tuple(v.what, v.finished, v.groups, v.width, v.terms.size()); };
   if (head(x) != head(y)) return head(x) < head(y);
   return std::ranges::lexicographical_compare(x.terms, y.terms, [](const Range& s, const Range& t) {
     return std::tie(s.begin, s.end) < std::tie(t.begin, t.end);
@@ -72,6 +72,17 @@ std::string Values::describe(const Patch& patch) const {
                                      "norm bias",
                                      "normed output",
                                      "scale of the normed output",
+                                     "experts of tokens",
+                                     "weights of experts",
+                                     "w13",
+                                     "w2",
+                                     "extents of groups",
+                                     "numbers of tokens in groups",
+                                     "places of tokens",
+                                     "weights of places",
+                                     "tokens in groups",
+                                     "hidden rows of experts",
+                                     "output rows of experts",
                                      "a constant",
                                      "the content of an earlier violation"};
   const Value& value = all_[patch.content.value];
@@ -105,6 +116,14 @@ What what_of(Role role) {
       return What::normed;
     case Role::norm_scale:
       return What::norm_scale;
+    case Role::topk_ids:
+      return What::topk_ids;
+    case Role::topk_weights:
+      return What::topk_weights;
+    case Role::w13:
+      return What::w13;
+    case Role::w2:
+      return What::w2;
   }
   return What::unknown;
 }

@@ -27,14 +27,28 @@ enum class What {
   norm_bias,
   normed,      ///< normalised rows of a sum
   norm_scale,  ///< scales of such rows
+  topk_ids,
+  topk_weights,
+  w13,
+  w2,
+  extents,        ///< of groups of tokens; from here to `expert_y`, Value::groups has their number
+  tokens,         ///< numbers of the tokens in each group
+  places,         ///< rows of each token in the groups
+  place_weights,  ///< the weights of these rows
+  expert_x,       ///< rows of A in groups
+  expert_h,       ///< their products with w13, activated
+  expert_y,       ///< the products of these with w2
   constant,
   unknown,  ///< after a violation
 };
 
 struct Value {
   What what = What::unknown;
-  std::vector<Range> terms{};  ///< of a sum, normed or not: the contributions; disjoint, ascending, not adjacent
+  std::vector<Range> terms{};  ///< of a sum, normed or not: the contributions; disjoint, ascending, not adjacent. Of
+                               ///< tokens: their range
   bool finished = false;       ///< the epilogue has been applied
+  int64_t groups = -1;         ///< of groups: their extents (number_of_extents)
+  int64_t width = 0;           ///< of lists of each token: their length
 
   bool operator==(const Value&) const = default;
 };
@@ -80,6 +94,9 @@ class Values {
 };
 
 [[nodiscard]] What what_of(Role role);
+/// A number for the extents of a rank's groups. The groups of two routings never have the same.
+[[nodiscard]] inline int64_t number_of_extents(int rank, int buffer) { return int64_t{rank} << 32 | buffer; }
+[[nodiscard]] inline int64_t rank_of_extents(int64_t number) { return number >> 32; }
 /// "0..64, 128..192", "nothing".
 [[nodiscard]] std::string terms_name(const std::vector<Range>& terms);
 /// `range` as a set of terms; empty if the range is empty.

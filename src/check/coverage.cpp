@@ -2,7 +2,10 @@
 // Called by check.cpp.
 #include "check/bands.hpp"
 #include "check/bodies.hpp"
+#include "check/experts.hpp"
 #include "check/proofs.hpp"
+#include "core/gemm_tasks.hpp"
+#include "core/grouped_tasks.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::checking {
@@ -25,6 +28,8 @@ class Execution {
     t_ = t;
     const Task& task = *tasks_.task[t];
     try {
+      if (has_several_results(task)) return store_results(task);
+      for (const Region& extents : extents_read(plan_, task)) check_extents(extents);
       const std::vector<Patch> result = result_of(task);
       for (const Write& write : task.writes) store(write, result);
     } catch (const Error& error) {
@@ -55,6 +60,7 @@ class Execution {
     const bool sum = meaning.role == Role::partial || meaning.role == Role::normed || meaning.role == Role::norm_scale;
     if (sum) value.terms = terms_of(meaning.terms);
     value.finished = meaning.finished;
+    if (meaning.role == Role::topk_ids || meaning.role == Role::topk_weights) value.width = shape.cols;
     return {{0, shape.rows, 0, shape.cols}, {meaning.row, meaning.col, values_.add(std::move(value))}};
   }
 
@@ -66,6 +72,24 @@ class Execution {
     Operand operand{from.read(rect), {region.rows, region.cols}};
     for (Patch& patch : operand.patches) patch = moved(patch, -region.row, -region.col);
     return operand;
+  }
+
+  /// The extents of a task's groups must be there.
+  void check_extents(const Region& region) {
+    for (const Patch& patch : read(region).patches) {
+      if (patch.content == Values::unknown()) continue;
+      const Value& value = values_[patch.content.value];
+      if (value.what != What::extents || value.groups != number_of_extents(region.rank, region.buffer))
+        fail(ErrorKind::refused_plan, "takes groups by {}, which is {}", region_name(plan_, region),
+             values_.describe(patch));
+    }
+  }
+
+  void store_results(const Task& task) {
+    std::vector<Operand> operands;
+    for (const Region& region : task.reads) operands.push_back(read(region));
+    const std::vector<std::vector<Patch>> parts = routed(values_, task, operands);
+    for (size_t i = 0; i < task.writes.size(); ++i) store(task.writes[i], parts[i]);
   }
 
   std::vector<Patch> result_of(const Task& task) {

@@ -9,13 +9,6 @@
 namespace tilewire::checking {
 namespace {
 
-/// Rows or columns of a result that are contiguous in the global tensor.
-struct Strip {
-  int64_t begin;
-  int64_t end;
-  int64_t offset;
-};
-
 /// An operand, described along its result axis and its depth axis (K).
 struct Side {
   std::vector<Strip> strips{};
@@ -27,6 +20,26 @@ template <class... Args>
   fail(ErrorKind::refused_plan, format, std::forward<Args>(args)...);
 }
 
+void require_sum(const Values& values, const Patch& patch) {
+  require_what(values, patch, What::partial, "a sum");
+  if (values[patch.content.value].finished) refuse("adds to {}, which is finished", values.describe(patch));
+}
+
+Side side_of(const Values& values, const Operand& operand, What what, bool depth_in_cols) {
+  const auto depth = [&](const Patch& p) { return depth_in_cols ? p.content.col : p.content.row; };
+  const Patch& first = operand.patches[0];
+  for (const Patch& patch : operand.patches) {
+    require_what(values, patch, what, what == What::a ? "elements of A" : "elements of B");
+    if (depth(patch) != depth(first))
+      refuse("reads {} next to {}: their ranges of K are not contiguous", values.describe(first),
+             values.describe(patch));
+  }
+  const int64_t extent = depth_in_cols ? operand.shape.rows : operand.shape.cols;
+  return {strips_of(values, operand.patches, depth_in_cols, extent), depth(first)};
+}
+
+}  // namespace
+
 bool is_unknown(const std::vector<Patch>& patches) {
   return std::ranges::any_of(patches, [](const Patch& patch) { return patch.content == Values::unknown(); });
 }
@@ -37,12 +50,6 @@ void require_what(const Values& values, const Patch& patch, What what, const cha
   if (values[patch.content.value].what != what) refuse("reads {} where it needs {}", values.describe(patch), wanted);
 }
 
-void require_sum(const Values& values, const Patch& patch) {
-  require_what(values, patch, What::partial, "a sum");
-  if (values[patch.content.value].finished) refuse("adds to {}, which is finished", values.describe(patch));
-}
-
-/// Cut the result axis into strips of equal offset. Each row (or column) of the result must come from one global row.
 std::vector<Strip> strips_of(const Values& values, const std::vector<Patch>& patches, bool by_rows, int64_t extent) {
   const auto span = [&](const Patch& p) {
     return by_rows ? Strip{p.at.row0, p.at.row1, p.content.row} : Strip{p.at.col0, p.at.col1, p.content.col};
@@ -69,21 +76,6 @@ std::vector<Strip> strips_of(const Values& values, const std::vector<Patch>& pat
   }
   return strips;
 }
-
-Side side_of(const Values& values, const Operand& operand, What what, bool depth_in_cols) {
-  const auto depth = [&](const Patch& p) { return depth_in_cols ? p.content.col : p.content.row; };
-  const Patch& first = operand.patches[0];
-  for (const Patch& patch : operand.patches) {
-    require_what(values, patch, what, what == What::a ? "elements of A" : "elements of B");
-    if (depth(patch) != depth(first))
-      refuse("reads {} next to {}: their ranges of K are not contiguous", values.describe(first),
-             values.describe(patch));
-  }
-  const int64_t extent = depth_in_cols ? operand.shape.rows : operand.shape.cols;
-  return {strips_of(values, operand.patches, depth_in_cols, extent), depth(first)};
-}
-
-}  // namespace
 
 std::vector<Patch> product_of(Values& values, BLayout b_layout, const Operand& a, const Operand& b) {
   const bool nk = b_layout == BLayout::nk;

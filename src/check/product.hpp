@@ -18,6 +18,22 @@ struct Operand {
 [[nodiscard]] std::vector<Patch> product_of(Values& values, BLayout b_layout, const Operand& a, const Operand& b);
 /// For each row of indices, the sum of the listed rows of the table. Its only contribution is 0..1.
 [[nodiscard]] std::vector<Patch> pooled(Values& values, const Operand& table, const Operand& indices);
+
+/// Rows or columns of a result that are contiguous in the global tensor.
+struct Strip {
+  int64_t begin;
+  int64_t end;
+  int64_t offset;
+};
+/// Cut the rows (or columns) of an operand into strips of equal offset. Each must come from one global row.
+[[nodiscard]] std::vector<Strip> strips_of(const Values& values, const std::vector<Patch>& patches, bool by_rows,
+                                           int64_t extent);
+/// Whether an operand has the content of an earlier violation.
+[[nodiscard]] bool is_unknown(const std::vector<Patch>& patches);
+/// One patch.
+[[nodiscard]] std::vector<Patch> whole(Shape shape, Content content);
+/// Throw Error(refused_plan), "reads ... where it needs `wanted`", unless a patch is `what`.
+void require_what(const Values& values, const Patch& patch, What what, const char* wanted);
 /// The normalised rows of a sum, reads[0], with the weight reads[1] and the bias reads[2], if there is one.
 [[nodiscard]] std::vector<Patch> normed(Values& values, const Norm& norm, const std::vector<Operand>& reads);
 /// The element-wise sum of two unfinished sums of one shape.

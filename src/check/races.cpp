@@ -6,6 +6,7 @@
 
 #include "check/boxes.hpp"
 #include "check/proofs.hpp"
+#include "core/grouped_tasks.hpp"
 
 namespace tilewire::checking {
 namespace {
@@ -71,6 +72,7 @@ class RaceCheck {
   void collect(int t) {
     const Task& task = *tasks_.task[t];
     for (const Region& region : task.reads) add(region, t, Access::read);
+    for (const Region& region : extents_read(plan_, task)) add(region, t, Access::read);
     for (const EpilogueStep& step : task.epilogue) {
       if (step.operand) add(*step.operand, t, Access::read);
     }

@@ -96,7 +96,7 @@ class StructureCheck {
 
   void check_compute(const Task& task) {
     for (const Write& write : task.writes) {
-      if (!is_norm(task)) check_number(write.to);
+      if (!is_norm(task) && !has_several_results(task)) check_number(write.to);
     }
     if (task.kind == TaskKind::gemm_call && !facts_of(task.body).multiplies)
       refuse("{}: a GEMM call with the body {}", name(), to_string(task.body));
@@ -104,7 +104,54 @@ class StructureCheck {
       refuse("{} applies the norm {}, the problem's is {}", name(), to_string(task.norm),
              wanted_.norm ? to_string(*wanted_.norm) : "none");
     if (is_norm(task)) check_rows_of_norm(task);
+    if (facts_of(task.body).multiplies || is_grouped_gemm(task)) check_layout(task);
+    if (task.body == Body::route) check_route(task);
+    if (task.body == Body::pool && task.reads.size() == 3) check_sum_of_experts(task);
+    if (task.body == Body::grouped_gemm) check_experts(task);
     for (const std::string& clause : proof_of(task.body).broken(plan_, task)) refuse("{} {}", name(), clause);
+  }
+
+  void check_layout(const Task& task) {
+    if (wanted_.b_layout && task.gemm.b_layout != *wanted_.b_layout)
+      refuse("{} takes {} as {}, the problem's layout is {}", name(), region_name(plan_, task.reads[1]),
+             to_string(task.gemm.b_layout), to_string(*wanted_.b_layout));
+  }
+
+  /// A sum of experts takes the rows of all groups of its rank.
+  void check_sum_of_experts(const Task& task) {
+    const Region& table = task.reads[0];
+    const auto groups = rank() < std::ssize(wanted_.routes) ? std::ssize(wanted_.routes[rank()].groups) : 0;
+    if (!is_grouped(plan_.buffers[table.buffer]) || table.rows != groups)
+      refuse("{} sums {} by weight: want the {} groups of rank {}", name(), region_name(plan_, table), groups, rank());
+  }
+
+  void check_route(const Task& task) {
+    if (rank() >= std::ssize(wanted_.routes)) return refuse("{} routes: the problem has no experts", name());
+    RouteParams wanted = wanted_.routes[rank()];
+    wanted.align = task.route->align;
+    if (task.route != wanted)
+      refuse("{} routes by {}, the experts of rank {} are {}", name(), to_string(*task.route), rank(),
+             to_string(wanted));
+  }
+
+  /// The B's are inputs, and the first product has the problem's activation.
+  void check_experts(const Task& task) {
+    const Region& b = task.reads[1];
+    const auto meaning = std::ranges::find_if(wanted_.meanings, [&](const Meaning& one) {
+      return one.buffer == b.buffer && one.rank == b.rank && (one.role == Role::w13 || one.role == Role::w2);
+    });
+    if (meaning == wanted_.meanings.end())
+      return refuse("{} multiplies groups by {}, which is neither w13 nor w2", name(), region_name(plan_, b));
+    // The B of a group is the rank's part of w13 or w2 over its groups.
+    const auto groups = rank() < std::ssize(wanted_.routes) ? std::ssize(wanted_.routes[rank()].groups) : 0;
+    const int64_t lines = shape_on(plan_.buffers[b.buffer], b.rank).rows / std::max<int64_t>(1, groups);
+    if (lines == 0 || b.rows != task.reads[0].rows * lines || b.row % lines != 0)
+      refuse("{} multiplies {} groups by {}: want {} rows for each", name(), task.reads[0].rows, region_name(plan_, b),
+             lines);
+    const Activation wanted = meaning->role == Role::w13 ? wanted_.activation : Activation::none;
+    if (task.activation != wanted)
+      refuse("{} applies the activation {} behind {}, want {}", name(), to_string(task.activation),
+             to_string(meaning->role), to_string(wanted));
   }
 
   /// A norm takes whole rows of the output, after its rounding.

@@ -14,9 +14,10 @@
 namespace tilewire::cli {
 namespace {
 
-/// "AG", "AGC", "RS", "RSC", "AR", "A2A"; in small letters without a GEMM.
+/// "AG", "AGC", "RS", "RSC", "AR", "A2A", "MoE"; in small letters without a GEMM.
 std::string short_name(const Operator& op) {
   const Problem problem{.op = op.name};
+  if (has_experts(problem)) return "MoE";
   const std::string columns = by_columns(problem) && !exchanges(problem) ? "C" : "";
   std::string name = gathers(problem) ? "AG" : scatters(problem) ? "RS" : exchanges(problem) ? "A2A" : "AR";
   name += columns;

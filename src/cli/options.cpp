@@ -142,6 +142,21 @@ void add_problem_flags(CLI::App& verb, Options& options) {
                   "Quantise the normalised rows; also return a scale for each row")
       ->type_name("fp8_e4m3|int8")
       ->group(group);
+  verb.add_option("--experts", options.experts.count, "moe: experts, over all ranks (default 8)")
+      ->type_name("N")
+      ->group(group);
+  verb.add_option("--top-k", options.experts.top_k, "moe: experts of a token (default 2)")
+      ->type_name("N")
+      ->group(group);
+  verb.add_option("--ffn", options.experts.ffn, "moe: columns between the two products (default: -n)")
+      ->type_name("N")
+      ->group(group);
+  verb.add_option("--placement", options.placement, "moe: the experts of each rank, as JSON: [[0,1],[2,3]]")
+      ->type_name("JSON")
+      ->group(group);
+  verb.add_option("--activation", options.activation, "moe: none, relu, gelu, silu, swiglu (default) or swiglu_pairs")
+      ->type_name("NAME")
+      ->group(group);
   verb.add_flag("--gathered", options.gathered, "all_gather_gemm: also return the gathered input")->group(group);
   verb.add_flag("--allow-tf32", options.allow_tf32, "fp32 products may be rounded to TF32")->group(group);
   verb.add_option("--arena", options.arena, "Caller's buffers placed where peers can address them: a,c")
@@ -273,10 +288,18 @@ Problem problem_of(const Options& options, const std::string& op, int64_t m, int
   problem.reduction = parse<Reduction>(options.reduction, "--reduction");
   // A flag that this operator cannot use is for other operators of the command.
   const bool alone = options.operators.size() <= 1;
-  problem.epilogue = epilogue_of(options);
+  if (alone || !structure.experts) problem.epilogue = epilogue_of(options);
   if (alone || leaves_summed_rows(structure)) problem.norm = norm_of(options);
   if (options.gathered) problem.gathered_output = alone || structure.before == Collective::all_gather;
   if (alone || (structure.before == Collective::all_gather && structure.multiplies)) problem.more_n = options.more_n;
+  if (structure.experts) {
+    problem.experts = options.experts;
+    if (options.experts.ffn == 0) problem.experts->ffn = std::max<int64_t>(1, n);
+    if (!options.placement.empty())
+      problem.experts->placement =
+          from_json_text<Experts>(fmt::format(R"({{"placement": {}}})", options.placement)).placement;
+    problem.experts->activation = parse<Activation>(options.activation, "--activation");
+  }
   problem.allow_tf32 = options.allow_tf32;
   problem.arena = options.arena;
   problem.constant = options.constant;
@@ -287,9 +310,9 @@ Problem problem_of(const Options& options, const std::string& op, int64_t m, int
 std::vector<Problem> problems_of(const Options& options) {
   std::vector<Problem> problems;
   for (const std::string& op : options.operators) {
-    static_cast<void>(find_operator(op));
+    const bool experts = find_operator(op).structure.experts;
     // First check the flags alone, so that no entry of --shapes is blamed for them.
-    if (!options.shapes.empty()) static_cast<void>(problem_of(options, op, 0, 0, 0));
+    if (!options.shapes.empty()) static_cast<void>(problem_of(options, op, 0, 0, experts ? 1 : 0));
     for (const Sizes& sizes : sizes_of(options, op)) {
       try {
         problems.push_back(problem_of(options, op, sizes.m, sizes.n, sizes.k));

@@ -32,7 +32,10 @@ struct Options {
   std::vector<std::string> epilogue{};  ///< "gelu", "scale=0.5"
   std::string norm{};                   ///< "rms", "layer"
   double norm_eps = Norm{}.eps;
-  std::string norm_out_dtype{};  ///< "fp8_e4m3", "int8"
+  std::string norm_out_dtype{};             ///< "fp8_e4m3", "int8"
+  Experts experts{.count = 8, .top_k = 2};  ///< of operators with experts; ffn = 0: as many as n
+  std::string placement{};                  ///< JSON; empty: equal numbers
+  std::string activation = "swiglu";
   bool gathered = false;
   bool allow_tf32 = false;
   std::vector<std::string> arena;

@@ -13,6 +13,7 @@
 
 #include "cli/bench_table.hpp"
 #include "core/text.hpp"
+#include "lower/fix_groups.hpp"
 #include "schedules/parts.hpp"
 #include "schedules/task_limit.hpp"
 #include "tilewire/json.hpp"
@@ -205,7 +206,8 @@ Yardsticks yardsticks_of(const Problem& problem, const Team& team, const Machine
   any.reduction = Reduction::any;  // as users run a library's collectives
   for (const Config& config : find_schedule("sequential").candidates(any, team)) {
     if (library_alone && config.collective != Provider::library) continue;
-    static_cast<void>(with_plan(any, team, config, [&](Plan plan) {
+    static_cast<void>(with_plan(any, team, config, [&](const Plan& made) {
+      Plan plan = fix_groups(made);
       const double total_ns = ns_of(plan, machine);
       ++least.configs;
       if (total_ns < least.sequential_ns) least.sequential = config;
@@ -221,7 +223,8 @@ double ns_of(const Plan& plan, const Machine& machine) {
   return num_tasks(plan) == 0 ? 0 : simulate(plan, machine).total_ns;
 }
 
-SimulatedPlan simulated(Plan plan, const Machine& machine) {
+SimulatedPlan simulated(Plan made, const Machine& machine) {
+  Plan plan = fix_groups(made);
   Simulation simulation = simulate(plan, machine);
   return {.plan = std::move(plan), .simulation = std::move(simulation)};
 }

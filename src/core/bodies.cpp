@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "core/grouped_tasks.hpp"
+
 namespace tilewire {
 namespace {
 
@@ -41,16 +43,38 @@ double norm_ops(const Task& task) {
 
 int64_t normed_rows(const Task& task) { return task.reads[0].rows; }
 
+Shape routed_shape(const Task& task) { return {task.reads[0].rows, task.reads[0].cols}; }
+
+double route_ops(const Task& task) { return static_cast<double>(task.reads[0].rows * task.reads[0].cols); }
+
+int64_t routed_rows(const Task& task) { return task.reads[0].rows; }
+
+Shape grouped_shape(const Task& task) {
+  return {task.reads[0].rows, columns_of_each_b(task) / (is_gated(task.activation) ? 2 : 1)};
+}
+
+// NOTE: of a group that has one row: the numbers of rows are not in the plan.
+double grouped_ops(const Task& task) {
+  return 2.0 * static_cast<double>(task.reads[0].rows) * static_cast<double>(columns_of_each_b(task)) *
+         static_cast<double>(task.reads[0].cols);
+}
+
+int64_t grouped_rows(const Task& task) { return task.reads[0].rows; }
+
 constexpr int64_t kMany = 1 << 20;
 
 constexpr std::array kBodies{
     BodyFacts{Body::gemm, product_shape, product_ops, all_rows, 2, kMany, true, false},
-    BodyFacts{Body::pool, pooled_shape, pooled_ops, lookups, 2, 2, false, true},
+    BodyFacts{Body::pool, pooled_shape, pooled_ops, lookups, 2, 3, false, true},
     BodyFacts{Body::norm, normed_shape, norm_ops, normed_rows, 2, 3, false, false},
+    BodyFacts{Body::route, routed_shape, route_ops, routed_rows, 2, 2, false, true, true},
+    BodyFacts{Body::grouped_gemm, grouped_shape, grouped_ops, grouped_rows, 2, 2, false, false},
 };
 static_assert(kBodies[static_cast<size_t>(Body::gemm)].body == Body::gemm);
 static_assert(kBodies[static_cast<size_t>(Body::pool)].body == Body::pool);
 static_assert(kBodies[static_cast<size_t>(Body::norm)].body == Body::norm);
+static_assert(kBodies[static_cast<size_t>(Body::route)].body == Body::route);
+static_assert(kBodies[static_cast<size_t>(Body::grouped_gemm)].body == Body::grouped_gemm);
 
 }  // namespace
 

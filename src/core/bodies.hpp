@@ -19,8 +19,9 @@ struct BodyFacts {
   int64_t (*rows_read)(const Task& task) = nullptr;
   int64_t least_reads = 2;
   int64_t most_reads = 2;
-  bool multiplies = false;  ///< a product along K (depth_of); may have addends
-  bool by_indices = false;  ///< reads[1] are int32 indices of rows of reads[0]
+  bool multiplies = false;       ///< a product along K (depth_of); may have addends
+  bool by_indices = false;       ///< reads[1] are int32 indices of rows of reads[0]
+  bool several_results = false;  ///< the results are several matrices, one for each write
 };
 
 /// The row of a body.

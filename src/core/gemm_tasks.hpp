@@ -29,6 +29,21 @@ namespace tilewire {
   return task.kind == TaskKind::compute && task.body == Body::norm;
 }
 
+/// Whether a task multiplies groups of rows.
+[[nodiscard]] inline bool is_grouped_gemm(const Task& task) {
+  return task.kind == TaskKind::compute && task.body == Body::grouped_gemm;
+}
+
+/// Whether a task's results are several matrices, one for each write.
+[[nodiscard]] inline bool has_several_results(const Task& task) {
+  return computes(task) && facts_of(task.body).several_results;
+}
+
+/// Whether a write may take some columns of the task's result.
+[[nodiscard]] inline bool takes_columns(const Task& task) {
+  return task.kind == TaskKind::gemm_call || is_norm(task) || is_grouped_gemm(task);
+}
+
 /// Whether the plan has a GEMM by the vendor's library.
 [[nodiscard]] inline bool has_library_call(const Plan& plan) {
   return std::ranges::any_of(plan.lanes, [](const Lane& lane) {

@@ -3,9 +3,11 @@
 #include "tilewire/plan.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/bodies.hpp"
 #include "core/gemm_tasks.hpp"
+#include "core/grouped_tasks.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -37,6 +39,32 @@ int64_t bytes_in(const Plan& plan, Scope scope) {
   return bytes;
 }
 
+void validate_extents(const Plan& plan, const Buffer& buffer) {
+  constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();  // extents are int32
+  if (!is_grouped(buffer)) {
+    require(buffer.extents == -1 && buffer.most_rows == 0, "buffer {}: extents = {}, most_rows = {}: want -1 and 0",
+            buffer.name, buffer.extents, buffer.most_rows);
+    return;
+  }
+  require(buffer.extents < std::ssize(plan.buffers), "buffer {}: extents in buffer {} of {}", buffer.name,
+          buffer.extents, plan.buffers.size());
+  const Buffer& extents = plan.buffers[buffer.extents];
+  for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
+    const Shape shape = shape_on(extents, rank);
+    const int64_t groups = shape_on(buffer, rank).rows;
+    require(extents.dtype == DType::int32 && shape == Shape{2, groups} && !is_grouped(extents),
+            "buffer {}: its extents {} on rank {} are {} x {} of {}, want 2 x {} of int32", buffer.name, extents.name,
+            rank, shape.rows, shape.cols, to_string(extents.dtype), groups);
+  }
+  const auto first = std::ranges::find(plan.buffers, buffer.extents, &Buffer::extents);
+  require(buffer.most_rows == first->most_rows, "buffers {} and {}: most_rows = {} and {} of the same groups",
+          first->name, buffer.name, first->most_rows, buffer.most_rows);
+  require(buffer.scope == Scope::local && extents.scope == Scope::local,
+          "buffer {}: groups and their extents are local workspace", buffer.name);
+  require(buffer.most_rows >= 0 && buffer.most_rows <= kMostRows, "buffer {}: most_rows = {}: want 0 to {}",
+          buffer.name, buffer.most_rows, kMostRows);
+}
+
 void validate_buffers(const Plan& plan) {
   const int num_ranks = plan.team.num_ranks;
   constexpr int64_t kMax = int64_t{1} << 50;
@@ -60,6 +88,7 @@ void validate_buffers(const Plan& plan) {
               "buffer {}: shape {} x {} of a rank is outside of {} x {}", buffer.name, shape.rows, shape.cols,
               buffer.rows, buffer.cols);
     }
+    validate_extents(plan, buffer);
   }
 }
 
@@ -121,6 +150,8 @@ void validate_gemm(const Place& at, const GemmParams& gemm) {
 
 void validate_task(const Place& at, const Task& task, int signals) {
   if (computes(task)) validate_gemm(at, task.gemm);
+  if (task.kind == TaskKind::gemm_call && !facts_of(task.body).multiplies)
+    refuse("{}: a GEMM call with the body {}", at.name(), to_string(task.body));
   if (is_norm(task) && !(task.norm.eps > 0))
     refuse("{}: norm with eps = {}: want more than 0", at.name(), task.norm.eps);
   for (const Region& region : task.reads) validate_region(at, region);
@@ -153,12 +184,14 @@ void validate_task(const Place& at, const Task& task, int signals) {
     refuse("{}: {} writes", at.name(), task.writes.size());
   if (!(task.kind != TaskKind::collective_call || task.writes.size() == 1))
     refuse("{}: {} writes, want 1", at.name(), task.writes.size());
+  if (const auto rule = broken_rule_of_groups(at.plan, task)) refuse("{} {}", at.name(), *rule);
+  if (has_several_results(task)) return;  // each write is a result of its own
   const Shape result = result_shape(task);
   for (const Write& write : task.writes) {
     if (task.kind == TaskKind::fill || task.kind == TaskKind::collective_call) break;
     const bool fits = write.first_row <= result.rows - write.to.rows && write.first_col <= result.cols - write.to.cols;
     const bool whole_rows = write.to.cols == result.cols;
-    if (!(fits && (whole_rows || task.kind == TaskKind::gemm_call || is_norm(task))))
+    if (!(fits && (whole_rows || takes_columns(task))))
       refuse("{}: writes rows {}..{} x columns {}..{} of a result of {} x {}", at.name(), write.first_row,
              write.first_row + write.to.rows, write.first_col, write.first_col + write.to.cols, result.rows,
              result.cols);
@@ -218,7 +251,10 @@ Shape result_shape(const Task& task) {
   return {};
 }
 
-int64_t copy_bytes(const Buffer& buffer) { return aligned_bytes(buffer.rows * buffer.cols * bytes_of(buffer.dtype)); }
+int64_t copy_bytes(const Buffer& buffer) {
+  const int64_t rows = is_grouped(buffer) ? buffer.most_rows : buffer.rows;
+  return aligned_bytes(rows * buffer.cols * bytes_of(buffer.dtype));
+}
 
 int64_t workspace_bytes(const Buffer& buffer) { return buffer.copies * copy_bytes(buffer); }
 

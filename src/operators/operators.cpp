@@ -13,6 +13,7 @@
 #include "operators/gemm_all_to_all/gemm_all_to_all.hpp"
 #include "operators/gemm_reduce_scatter/gemm_reduce_scatter.hpp"
 #include "operators/gemm_reduce_scatter_cols/gemm_reduce_scatter_cols.hpp"
+#include "operators/moe/moe.hpp"
 #include "tilewire/print.hpp"
 #include "tilewire/spi/operator.hpp"
 
@@ -75,9 +76,9 @@ void validate_norm(const Problem& problem, const Operator& op) {
 }  // namespace
 
 std::span<const Operator> operators() {
-  static const std::array kTable{all_gather_gemm(), gemm_reduce_scatter(),  gemm_all_reduce(),
-                                 gemm_all_to_all(), all_gather_cols_gemm(), gemm_reduce_scatter_cols(),
-                                 all_reduce()};
+  static const std::array kTable{
+      all_gather_gemm(),      gemm_reduce_scatter(),      gemm_all_reduce(), gemm_all_to_all(),
+      all_gather_cols_gemm(), gemm_reduce_scatter_cols(), all_reduce(),      moe()};
   return kTable;
 }
 
@@ -106,6 +107,7 @@ void validate(const Problem& problem, int num_ranks) {
           problem.op);
   require(problem.more_n.size() < kMostOutputs, "more_n: {} outputs, at most {}", problem.more_n.size() + 1,
           kMostOutputs);
+  require(op.structure.experts || !problem.experts, "experts: {} has none", problem.op);
   op.validate(problem, num_ranks);
   const std::vector<Buffer> buffers = op.buffers(problem, num_ranks);
   for (const std::string& name : problem.arena) {

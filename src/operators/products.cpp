@@ -32,6 +32,15 @@ void add_scaled(double factor, const float* from, int64_t n, double* to) {
   for (int64_t i = 0; i < n; ++i) to[i] += factor * static_cast<double>(from[i]);
 }
 
+// Multiply-adds of so many tokens.
+int64_t experts_work(const Problem& problem, int64_t tokens) {
+  const Experts& experts = *problem.experts;
+  const double each = static_cast<double>(first_columns(experts)) * static_cast<double>(problem.k) +
+                      static_cast<double>(experts.ffn) * static_cast<double>(problem.n);
+  const double all = static_cast<double>(tokens) * static_cast<double>(experts.top_k) * each;
+  return all < 1e18 ? static_cast<int64_t>(all) : INT64_MAX;
+}
+
 // The columns that a part shares with an output of `cols` columns from `first` on.
 Range shared_columns(const Part& part, int64_t first, int64_t cols) {
   const int64_t begin = std::max(part.meaning.col, first);
@@ -84,6 +93,7 @@ std::vector<double> Inputs::random_signs(uint64_t seed) const {
 }
 
 int64_t Inputs::work() const {
+  if (problem_.experts) return experts_work(problem_, problem_.m);
   const int64_t depth = input_parts(Role::b).empty() ? num_ranks_ : problem_.k;
   const int64_t row = all_columns(problem_) * depth;
   return row == 0 || problem_.m <= INT64_MAX / row ? problem_.m * row : INT64_MAX;
@@ -112,11 +122,14 @@ double Inputs::scale() const {
 }
 
 int64_t Inputs::work_per_row(const Part& output) const {
+  if (problem_.experts) return experts_work(problem_, 1);
   if (output.meaning.role == Role::a) return output.shape.cols;
   return output.shape.cols * (is_product(output) ? problem_.k : num_ranks_);
 }
 
-std::vector<DoubleMatrix> Inputs::reference_outputs(int rank) const {
+std::vector<DoubleMatrix> Inputs::reference_outputs(int rank) const { return all_reference_outputs()[rank]; }
+
+std::vector<std::vector<DoubleMatrix>> Inputs::all_reference_outputs() const {
   std::vector<std::vector<std::byte>> memory;
   std::vector<std::vector<Tensor>> tensors(num_ranks_);
   for (int peer = 0; peer < num_ranks_; ++peer) {
@@ -134,12 +147,32 @@ std::vector<DoubleMatrix> Inputs::reference_outputs(int rank) const {
     }
   }
   op_.reference(problem_, tensors);
-  std::vector<DoubleMatrix> outputs;
-  for (const Part& part : outputs_of(rank)) {
-    const Tensor& tensor = tensors[rank][part.meaning.buffer];
-    outputs.push_back(doubles_of(tensor));
+  std::vector<std::vector<DoubleMatrix>> outputs(static_cast<size_t>(num_ranks_));
+  for (int rank = 0; rank < num_ranks_; ++rank) {
+    for (const Part& part : outputs_of(rank)) outputs[rank].push_back(doubles_of(tensors[rank][part.meaning.buffer]));
   }
   return outputs;
+}
+
+DoubleMatrix Inputs::rows_of_experts(const Part& output, std::span<const int64_t> rows) const {
+  Problem few = problem_;
+  few.m = std::ssize(rows);
+  // A row of the smaller problem is a row of this one, at another rank perhaps.
+  const auto read = [&](int buffer, int rank, int64_t row, float* to) {
+    const auto of = [&](const Meaning& meaning) { return meaning.buffer == buffer && meaning.rank == rank; };
+    const Role role = std::ranges::find_if(meanings_, of)->role;
+    if (role == Role::w13 || role == Role::w2) return read_(buffer, rank, row, to);
+    const int64_t token = output.meaning.row + rows[shard_of(few.m, num_ranks_, rank).begin + row];
+    int owner = 0;
+    while (token >= shard_of(problem_.m, num_ranks_, owner).end) ++owner;
+    read_(buffer, owner, token - shard_of(problem_.m, num_ranks_, owner).begin, to);
+  };
+  DoubleMatrix values(0, output.shape.cols);
+  for (const auto& of_rank : Inputs(op_, few, num_ranks_, read).all_reference_outputs()) {
+    values.rows += of_rank[0].rows;
+    values.values.insert(values.values.end(), of_rank[0].values.begin(), of_rank[0].values.end());
+  }
+  return values;
 }
 
 void Inputs::add_input_rows(Role role, const Part& output, std::span<const int64_t> rows, DoubleMatrix& sum) const {
@@ -171,6 +204,7 @@ void Inputs::for_each_b_row(const Visit& visit) const {
 }
 
 DoubleMatrix Inputs::exact_rows(const Part& output, std::span<const int64_t> rows) const {
+  if (problem_.experts) return rows_of_experts(output, rows);
   DoubleMatrix values(std::ssize(rows), output.shape.cols);
   if (is_product(output)) {
     add_product_rows(output, rows, values);
@@ -294,7 +328,7 @@ RowSizes Inputs::weigh_rows(Role role, const Part& output, const RowSizes& weigh
 }
 
 RowSizes Inputs::row_sizes(const Part& output, std::span<const double> signs) const {
-  if (output.meaning.role != Role::partial) return {};
+  if (output.meaning.role != Role::partial || problem_.experts) return {};
   const bool product = is_product(output);
   const RowSizes weights = product ? image_of_b(output, signs)
                                    : RowSizes{{signs.begin(), signs.end()}, std::vector<double>(signs.size(), 1)};

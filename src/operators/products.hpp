@@ -50,6 +50,10 @@ class Inputs {
   [[nodiscard]] int64_t work_per_row(const Part& output) const;
   /// The outputs of `rank` by the operator's reference.
   [[nodiscard]] std::vector<DoubleMatrix> reference_outputs(int rank) const;
+  /// The outputs of all ranks.
+  [[nodiscard]] std::vector<std::vector<DoubleMatrix>> all_reference_outputs() const;
+  /// Compute some local rows of an output with experts: the reference of these tokens alone.
+  [[nodiscard]] DoubleMatrix rows_of_experts(const Part& output, std::span<const int64_t> rows) const;
   /// Compute some local rows of an output in double.
   [[nodiscard]] DoubleMatrix exact_rows(const Part& output, std::span<const int64_t> rows) const;
   /// Normalise rows of a `normed` output by the problem's norm.

@@ -6,11 +6,13 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/convert.hpp"
 #include "core/race_ranges.hpp"
 #include "core/text.hpp"
+#include "operators/experts.hpp"
 #include "tilewire/spi/operator.hpp"
 
 namespace tilewire {
@@ -30,9 +32,30 @@ struct Inputs {
   std::vector<Buffer> buffers;
   std::vector<Meaning> meanings;  // [buffer * num_ranks + rank]
   std::vector<bool> known;        // same index as meanings
+  std::optional<Experts> experts;
+  std::vector<std::vector<int64_t>> placement;
   int num_ranks = 1;
   uint64_t seed = 0;
 };
+
+/// The experts of a token: the first is random, each further one is the next free one from a random place.
+void random_experts(uint64_t stream, const Experts& experts, int64_t token, float* to) {
+  std::vector<int64_t> taken;
+  for (int64_t i = 0; i < experts.top_k; ++i) {
+    const uint64_t bits = mix(mix(stream + kGolden * static_cast<uint64_t>(token + 1)) + static_cast<uint64_t>(i));
+    auto expert = static_cast<int64_t>(bits % static_cast<uint64_t>(experts.count));
+    while (std::ranges::find(taken, expert) != taken.end()) expert = (expert + 1) % experts.count;
+    taken.push_back(expert);
+    to[i] = static_cast<float>(expert);
+  }
+}
+
+/// Replicas of an expert have the same weights: the row as if all experts were in their order.
+int64_t row_of_expert(const Inputs& inputs, int buffer, int rank, int64_t row) {
+  const auto& mine = inputs.placement[rank];
+  const int64_t lines = shape_on(inputs.buffers[buffer], rank).rows / std::ssize(mine);
+  return mine[row / lines] * lines + row % lines;
+}
 
 void read_random(const Inputs& inputs, int buffer, int rank, int64_t row, float* to) {
   const auto place = static_cast<size_t>(buffer) * inputs.num_ranks + rank;
@@ -44,6 +67,9 @@ void read_random(const Inputs& inputs, int buffer, int rank, int64_t row, float*
   }
   const uint64_t stream = random_stream(inputs.seed, meaning);
   const int64_t cols = shape_on(described, rank).cols;
+  if (meaning.role == Role::topk_ids) return random_experts(stream, *inputs.experts, meaning.row + row, to);
+  if (meaning.role == Role::w13 || meaning.role == Role::w2)
+    return random_row(stream, row_of_expert(inputs, buffer, rank, row), 0, cols, described.dtype, to);
   random_row(stream, meaning.row + row, meaning.col, cols, described.dtype, to);
 }
 
@@ -83,6 +109,8 @@ ReadRow random_inputs(const Problem& problem, int num_ranks, uint64_t seed) {
     inputs->meanings[place] = meaning;
     inputs->known[place] = true;
   }
+  inputs->experts = problem.experts;
+  if (problem.experts) inputs->placement = placement_of(*problem.experts, num_ranks);
   inputs->num_ranks = num_ranks;
   inputs->seed = seed;
   return [inputs](int buffer, int rank, int64_t row, float* to) { read_random(*inputs, buffer, rank, row, to); };

@@ -1,6 +1,7 @@
 // Makes the checker's specification of a problem from the table of operators.
 // Called by make_op, the command line and tests.
 #include "core/text.hpp"
+#include "operators/experts.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/make_plan.hpp"
 #include "tilewire/print.hpp"
@@ -15,6 +16,9 @@ Specification specification_of(const Problem& problem, int num_ranks) {
           .meanings = op.meanings(problem, num_ranks),
           .epilogue = problem.epilogue,
           .norm = problem.norm,
+          .b_layout = problem.b_layout,
+          .routes = problem.experts ? routes_of(problem, num_ranks) : std::vector<RouteParams>{},
+          .activation = problem.experts ? problem.experts->activation : Activation::none,
           .least_bytes = op.least_bytes(problem, num_ranks)};
 }
 

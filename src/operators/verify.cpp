@@ -89,6 +89,16 @@ RowError compare_row(const Tensor& out, const float* values, const double* ref, 
   return sum;
 }
 
+// The squares of the rows that are known.
+std::vector<double> squares_of(const Part& part, const ExactRows& exact) {
+  std::vector<double> squares(static_cast<size_t>(part.shape.rows));
+  for (size_t i = 0; i < exact.rows.size(); ++i) {
+    const double* values = exact.values.values.data() + i * part.shape.cols;
+    squares[exact.rows[i]] = std::inner_product(values, values + part.shape.cols, values, 0.0);
+  }
+  return squares;
+}
+
 const float* load(const Tensor& tensor, int64_t row, std::vector<float>& line) {
   line.resize(tensor.cols);
   const auto* from = static_cast<const std::byte*>(tensor.data) + row * tensor.row_stride * bytes_of(tensor.dtype);
@@ -323,6 +333,7 @@ Expected::Expected(const Operator& op, const Problem& problem, int num_ranks, in
     target.exact.rows = sample_rows(part.shape.rows, wanted, options.seed);
     target.exact.values = small ? reference[target.output] : inputs.exact_rows(part, target.exact.rows);
     target.sizes = inputs.row_sizes(part, state_->signs);
+    if (problem.experts) target.sizes.squares = squares_of(part, target.exact);
     state_->targets.push_back(std::move(target));
   }
 }
@@ -393,6 +404,7 @@ std::string Comparison::text() const {
 Tolerance tolerance_of(const Problem& problem, const Config& config) {
   const auto of = [](DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : dtype == DType::fp16 ? 0x1p-10 : 1e-5; };
   double tolerance = of(out_dtype_of(problem));
+  if (problem.experts) tolerance = std::max(tolerance, of(problem.dtype));  // the type between the products
   if (config.wire) tolerance = std::max(tolerance, of(*config.wire));
   if (problem.allow_tf32 && problem.dtype == DType::fp32) tolerance = std::max(tolerance, 0x1p-10);
   return {tolerance, config.wire.value_or(out_dtype_of(problem))};

@@ -64,6 +64,12 @@ int PlanBuilder::add_buffer(const std::string& name, DType dtype, int64_t rows, 
   return static_cast<int>(plan_.buffers.size()) - 1;
 }
 
+void PlanBuilder::make_grouped(int buffer, int extents, int64_t most_rows, std::vector<Shape> shapes) {
+  plan_.buffers[buffer].extents = extents;
+  plan_.buffers[buffer].most_rows = most_rows;
+  set_shapes(buffer, std::move(shapes));
+}
+
 int PlanBuilder::add_signals(const std::string& name, int count) {
   const int first = num_signals(plan_);
   plan_.signals.push_back({name, first, count});
@@ -77,7 +83,7 @@ int PlanBuilder::add_lane(int rank, Engine engine, const std::string& name, int 
 
 void PlanBuilder::add(int lane, Task task) {
   TaskLimit::check(config_.schedule, ++num_tasks_);
-  if (computes(task) && facts_of(task.body).multiplies) task.gemm = gemm_params();
+  if (is_product(task) || is_grouped_gemm(task)) task.gemm = gemm_params();
   // Copies have no tile that leaves.
   const Via via = config_.transport == Transport::bulk  ? Via::bulk
                   : config_.transport == Transport::tma ? Via::tma

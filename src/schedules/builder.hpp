@@ -30,6 +30,9 @@ class PlanBuilder {
   [[nodiscard]] int buffer(const std::string& name) const;
   /// Symmetric workspace is shared with other operators, but for LL data.
   int add_buffer(const std::string& name, DType dtype, int64_t rows, int64_t cols, Scope scope);
+  void set_shapes(int buffer, std::vector<Shape> shapes) { plan_.buffers[buffer].shapes = std::move(shapes); }
+  /// Its rows are groups (Buffer::extents), as many on each rank as `shapes` says.
+  void make_grouped(int buffer, int extents, int64_t most_rows, std::vector<Shape> shapes);
   /// Unless ranks may touch a peer's before it says that it has begun.
   void keep_to_operator(int buffer) { plan_.buffers[buffer].shared = false; }
   /// First index of `count` new signals on every rank.

@@ -3,14 +3,17 @@
 // Listed in schedules.cpp.
 #include "schedules/fused.hpp"
 
+#include "core/ceil_div.hpp"
 #include "schedules/all_to_all.hpp"
 #include "schedules/column_gather.hpp"
+#include "schedules/copies.hpp"
 #include "schedules/gather.hpp"
 #include "schedules/gather_ways.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/reduce.hpp"
 #include "schedules/reduce_ways.hpp"
 #include "schedules/route.hpp"
+#include "schedules/routed.hpp"
 #include "tilewire/spi/schedule.hpp"
 
 namespace tilewire {
@@ -23,32 +26,34 @@ bool has_chunks(const Problem& problem) { return has_copies(problem) && !all_red
 bool has_pacing(const Problem& problem) { return has_copies(problem) && !gathers_columns(problem); }
 
 std::vector<Knob> knobs() {
-  return joined(knobs_of_tiles(),
-                {{"compute", any_operator, "tiles, library"},
-                 {"transport", gathers, "store, copy_engine"},
-                 {"transport", exchanges, "store, copy_engine, bulk, tma", "store, copy_engine"},
-                 {"transport", reduces_tiles, "store, copy_engine, bulk, tma, ll", "store, copy_engine, ll"},
-                 {"transport", reduces, "store, copy_engine, ll"},
-                 {"direction", gathers_rows, "push, pull"},
-                 {"algorithm", gathers_rows, "direct, ring"},
-                 {"algorithm", scatters, "direct, ring"},
-                 {"algorithm", all_reduces, "direct, ring, one_shot, two_phase", "direct, ring, one_shot"},
-                 {"reduce_mode", reduces, "staged, pull, accumulate"},
-                 {"reduce_when", reduces, "beside, after"},
-                 {"wire", reduces},
-                 {"tile_order", gathers_rows, "rank_shifted, naive, in_step", "rank_shifted, naive"},
-                 {"tile_order", reduces, "rank_shifted, naive"},
-                 {"tile_order", exchanges, "rank_shifted, naive"},
-                 {"group_owners", sends_by_turns, "", "1, 2"},
-                 {"rounds", sends_by_turns, "", "1, 2"},
-                 {"rounds", exchanges, "", "1, 2"},
-                 {"chunk_rows", has_chunks},
-                 {"chunk_cols", gathers_rows},
-                 {"copy_lanes", has_copies, "", "1, 2"},
-                 {"pacing", has_pacing, "unpaced, lockstep"},
-                 {"copy_workers", gathers, "", "0, 1"},
-                 {"reduce_workers", reduces},
-                 {"reduce_workers", exchanges}});
+  const std::vector<Knob> rows{
+      {"compute", has_no_experts, "tiles, library"},
+      {"transport", gathers, "store, copy_engine"},
+      {"transport", exchanges, "store, copy_engine, bulk, tma", "store, copy_engine"},
+      {"transport", reduces_tiles, "store, copy_engine, bulk, tma, ll", "store, copy_engine, ll"},
+      {"transport", reduces, "store, copy_engine, ll"},
+      {"direction", gathers_rows, "push, pull"},
+      {"algorithm", gathers_rows, "direct, ring"},
+      {"algorithm", scatters, "direct, ring"},
+      {"algorithm", all_reduces, "direct, ring, one_shot, two_phase", "direct, ring, one_shot"},
+      {"reduce_mode", reduces, "staged, pull, accumulate"},
+      {"reduce_when", reduces, "beside, after"},
+      {"wire", reduces},
+      {"tile_order", gathers_rows, "rank_shifted, naive, in_step", "rank_shifted, naive"},
+      {"tile_order", reduces, "rank_shifted, naive"},
+      {"tile_order", exchanges, "rank_shifted, naive"},
+      {"group_owners", sends_by_turns, "", "1, 2"},
+      {"rounds", sends_by_turns, "", "1, 2"},
+      {"rounds", exchanges, "", "1, 2"},
+      {"chunk_rows", has_chunks},
+      {"chunk_cols", gathers_rows},
+      {"chunk_cols", has_experts},
+      {"copy_lanes", has_copies, "", "1, 2"},
+      {"pacing", has_pacing, "unpaced, lockstep"},
+      {"copy_workers", gathers, "", "0, 1"},
+      {"reduce_workers", reduces},
+      {"reduce_workers", exchanges}};
+  return joined(joined(knobs_of_tiles(), rows), knobs_of_experts());
 }
 
 /// Whether a knob sets the order of owners.
@@ -121,7 +126,8 @@ std::vector<KnobRule> rules_of_order() {
              return a.config.algorithm == Algorithm::one_shot && a.config.tile_order == TileOrder::naive;
            }},
           {"tile_order, tile_workers: x is summed in place, no tile is made first", [](const Asked& a) {
-             return !multiplies(a.problem) && sums_in_place(a.problem, a.config, a.team.num_ranks) &&
+             return all_reduces(a.problem) && !multiplies(a.problem) &&
+                    sums_in_place(a.problem, a.config, a.team.num_ranks) &&
                     (a.config.tile_order == TileOrder::naive || a.config.tile_workers > 0);
            }}};
 }
@@ -195,7 +201,15 @@ std::vector<KnobRule> rules_of_sending() {
   };
 }
 
+std::vector<Way> ways_of_experts() {
+  const auto experts = [](const Workload& work) { return has_experts(work.problem); };
+  return {{"experts one by one", kAll, 1, experts},
+          {"experts one by one, halves of the output", kAll, 1, experts, nullptr,
+           [](const Workload& work, Config& config) { config.chunk_cols = ceil_div(work.problem.n, 2); }}};
+}
+
 Plan make(const Problem& problem, const Team& team, const Config& config) {
+  if (has_experts(problem)) return make_routed_plan(problem, team, config, true);
   if (gathers_columns(problem)) return make_column_gather_plan(problem, team, config);
   if (gathers(problem)) return make_gather_plan(problem, team, config);
   if (exchanges(problem)) return make_all_to_all_plan(problem, team, config);
@@ -206,17 +220,17 @@ Plan make(const Problem& problem, const Team& team, const Config& config) {
 }  // namespace
 
 Schedule fused() {
-  return {
-      .name = "fused",
-      .summary = "tiles wait for the chunk that they read and leave when they are finished (Flux)",
-      .knows = has_one_collective,
-      .knobs = knobs(),
-      .rules = joined(joined(joined(joined(joined(rules_of_gemm_calls(), rules_of_library()), rules_of_order()),
-                                    rules_of_gathers()),
-                             rules_of_copies()),
-                      rules_of_sending()),
-      .ways = joined(joined(ways_of_gathers(), ways_of_columns()), joined(ways_of_reductions(), ways_of_exchanges())),
-      .make = make};
+  return {.name = "fused",
+          .summary = "tiles wait for the chunk that they read and leave when they are finished (Flux)",
+          .knows = has_collectives,
+          .knobs = knobs(),
+          .rules = joined(joined(joined(joined(joined(rules_of_gemm_calls(), rules_of_library()), rules_of_order()),
+                                        rules_of_gathers()),
+                                 rules_of_copies()),
+                          rules_of_sending()),
+          .ways = joined(joined(ways_of_gathers(), ways_of_columns()),
+                         joined(joined(ways_of_reductions(), ways_of_exchanges()), ways_of_experts())),
+          .make = make};
 }
 
 }  // namespace tilewire

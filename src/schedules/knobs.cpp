@@ -18,11 +18,15 @@ bool has_one_collective(const Structure& structure) {
   const bool others = structure.before == Collective::none &&
                       (structure.after == Collective::reduce_scatter || structure.after == Collective::all_reduce ||
                        structure.after == Collective::all_to_all);
+  if (structure.experts) return false;
   return structure.multiplies ? gathers || others
                               : structure == Structure{.multiplies = false, .after = Collective::all_reduce};
 }
 
-bool multiplies(const Problem& problem) { return structure_of(problem).multiplies; }
+bool has_collectives(const Structure& structure) { return structure.experts || has_one_collective(structure); }
+
+bool has_experts(const Problem& problem) { return structure_of(problem).experts; }
+bool multiplies(const Problem& problem) { return structure_of(problem).multiplies && !has_experts(problem); }
 bool gathers(const Problem& problem) { return structure_of(problem).before == Collective::all_gather; }
 bool scatters(const Problem& problem) { return structure_of(problem).after == Collective::reduce_scatter; }
 bool all_reduces(const Problem& problem) { return structure_of(problem).after == Collective::all_reduce; }
@@ -32,6 +36,7 @@ bool by_columns(const Problem& problem) { return structure_of(problem).by_column
 bool gathers_columns(const Problem& problem) { return gathers(problem) && by_columns(problem); }
 bool gathers_rows(const Problem& problem) { return gathers(problem) && !by_columns(problem); }
 bool any_operator(const Problem& /*problem*/) { return true; }
+bool has_no_experts(const Problem& problem) { return !has_experts(problem); }
 
 std::vector<Knob> knobs_of_tiles() {
   return {{"tile_m", any_operator},

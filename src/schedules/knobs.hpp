@@ -17,7 +17,9 @@ namespace tilewire {
 
 /// Whether an operator has one collective, of rows or columns: an all-gather before the product, or any other after it.
 [[nodiscard]] bool has_one_collective(const Structure& structure);
-/// Whether there is a GEMM.
+/// The same, or a mixture of experts.
+[[nodiscard]] bool has_collectives(const Structure& structure);
+/// Whether there is a GEMM, not of experts.
 [[nodiscard]] bool multiplies(const Problem& problem);
 /// Whether the operator's collective is an all-gather of A ...
 [[nodiscard]] bool gathers(const Problem& problem);
@@ -31,8 +33,12 @@ namespace tilewire {
 [[nodiscard]] bool by_columns(const Problem& problem);
 [[nodiscard]] bool gathers_columns(const Problem& problem);
 [[nodiscard]] bool gathers_rows(const Problem& problem);
+/// Whether it is a mixture of experts.
+[[nodiscard]] bool has_experts(const Problem& problem);
 /// All operators.
 [[nodiscard]] bool any_operator(const Problem& problem);
+/// All operators without experts.
+[[nodiscard]] bool has_no_experts(const Problem& problem);
 
 /// Rows of knobs of tiles and workers. The builder hands them to the kernels, except group_m (order_tiles) and split_k
 /// (expect_products, add_product).

@@ -48,7 +48,7 @@ Plan gemm_only(const Plan& plan) {
 Plan communication_only(Plan plan) {
   for (Lane& lane : plan.lanes) {
     for (Task& task : lane.tasks) {
-      if (!is_product(task)) continue;
+      if (!is_product(task) && !is_grouped_gemm(task)) continue;
       task = {.kind = TaskKind::sync, .waits = std::move(task.waits), .posts = std::move(task.posts)};
     }
   }

@@ -11,6 +11,7 @@
 #include "schedules/reduce.hpp"
 #include "schedules/reduce_ways.hpp"
 #include "schedules/route.hpp"
+#include "schedules/routed.hpp"
 #include "schedules/tiles.hpp"
 #include "tilewire/spi/schedule.hpp"
 
@@ -26,31 +27,32 @@ Config apart(const Problem& problem, Config config) {
   return config;
 }
 
-bool has_pacing(const Problem& problem) { return !gathers_columns(problem); }
+bool has_pacing(const Problem& problem) { return !gathers_columns(problem) && !has_experts(problem); }
 bool has_chunks(const Problem& problem) { return gathers(problem) || scatters(problem); }
 
 std::vector<Knob> knobs() {
-  return joined(knobs_of_tiles(), {{"compute", any_operator, "tiles, library"},
-                                   {"collective", any_operator, "tiles, library"},
-                                   {"direction", gathers_rows, "push, pull"},
-                                   {"algorithm", gathers_rows, "direct, ring"},
-                                   {"algorithm", scatters, "direct"},
-                                   {"algorithm", all_reduces, "direct, one_shot, two_phase", "direct, one_shot"},
-                                   {"reduce_mode", reduces, "staged, pull"},
-                                   {"wire", reduces},
-                                   {"chunk_rows", has_chunks},
-                                   {"copy_lanes", any_operator, "", "1, 2"},
-                                   {"pacing", has_pacing, "unpaced, lockstep"},
-                                   {"copy_workers", gathers, "", "0, 2"},
-                                   {"reduce_workers", reduces},
-                                   {"reduce_workers", exchanges}});
+  const std::vector<Knob> rows{{"compute", has_no_experts, "tiles, library"},
+                               {"collective", has_no_experts, "tiles, library"},
+                               {"direction", gathers_rows, "push, pull"},
+                               {"algorithm", gathers_rows, "direct, ring"},
+                               {"algorithm", scatters, "direct"},
+                               {"algorithm", all_reduces, "direct, one_shot, two_phase", "direct, one_shot"},
+                               {"reduce_mode", reduces, "staged, pull"},
+                               {"wire", reduces},
+                               {"chunk_rows", has_chunks},
+                               {"copy_lanes", has_no_experts, "", "1, 2"},
+                               {"pacing", has_pacing, "unpaced, lockstep"},
+                               {"copy_workers", gathers, "", "0, 2"},
+                               {"reduce_workers", reduces},
+                               {"reduce_workers", exchanges}};
+  return joined(joined(knobs_of_tiles(), rows), knobs_of_experts());
 }
 
 /// Whether x is summed in place.
 bool in_place(const Asked& a) {
   Config planned = a.config;
   planned.transport = Transport::copy_engine;
-  return !multiplies(a.problem) && sums_in_place(a.problem, planned, a.team.num_ranks);
+  return all_reduces(a.problem) && !multiplies(a.problem) && sums_in_place(a.problem, planned, a.team.num_ranks);
 }
 
 std::vector<KnobRule> rules() {
@@ -66,6 +68,7 @@ std::vector<KnobRule> rules() {
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {
+  if (has_experts(problem)) return make_routed_plan(problem, team, config, false);
   if (config.collective == Provider::library) return make_collective_plan(problem, team, config);
   if (exchanges(problem)) return make_all_to_all_plan(problem, team, apart(problem, config));
   if (gathers_columns(problem)) return make_column_gather_plan(problem, team, apart(problem, config));
@@ -75,6 +78,7 @@ Plan make(const Problem& problem, const Team& team, const Config& config) {
 
 /// As every schedule that copies: in lockstep where there are several peers.
 void paced(const Workload& work, Config& config) {
+  if (has_experts(work.problem)) return;
   if (work.team.num_ranks > 2 && !gathers_columns(work.problem)) config.pacing = Pacing::lockstep;
 }
 
@@ -92,7 +96,7 @@ void all_by_library(const Workload& work, Config& config) {
 bool has_collective(const Workload& work) {
   Config config{.schedule = "sequential"};
   all_by_library(work, config);
-  return on_gpus(work) && !exchanges(work.problem) &&
+  return on_gpus(work) && !exchanges(work.problem) && !has_experts(work.problem) &&
          !is_broken(rules_of_collectives(), {work.problem, work.team, config});
 }
 
@@ -110,7 +114,7 @@ std::vector<Way> ways() {
 Schedule sequential() {
   return {.name = "sequential",
           .summary = "the collective, then the GEMM, or the reverse: no overlap",
-          .knows = has_one_collective,
+          .knows = has_collectives,
           .knobs = knobs(),
           .rules = joined(joined(joined(rules_of_collectives(), rules_of_gemm_calls()), rules()), rules_of_gathers()),
           .ways = ways(),

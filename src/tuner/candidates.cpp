@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/parallel_for.hpp"
+#include "lower/fix_groups.hpp"
 #include "lower/kernel_limits.hpp"
 #include "schedules/knobs.hpp"
 #include "schedules/task_limit.hpp"
@@ -110,7 +111,7 @@ std::optional<double> predicted_us(const Problem& problem, const Team& team, con
                                    const Machine& machine) {
   try {
     const TaskLimit limit(kMostTasks);
-    const Plan plan = lower(make_plan(problem, team, config), target).plan;
+    const Plan plan = lower(fix_groups(make_plan(problem, team, config)), target).plan;
     return simulate(plan, machine).total_ns * 1e-3;
   } catch (const Error&) {
     return std::nullopt;  // a schedule refuses the problem, or the plan is too large

@@ -16,6 +16,7 @@
 #include "core/in_place.hpp"
 #include "core/race_ranges.hpp"
 #include "core/text.hpp"
+#include "operators/random_data.hpp"
 #include "ranks/shared_memory.hpp"
 #include "tilewire/make_plan.hpp"
 #include "tilewire/spi/lower.hpp"
@@ -174,7 +175,7 @@ void expect_near(const Problem& problem, const Config& config, const std::vector
       const Tensor& tensor = got[rank].tensors[output];
       // NOTE: a scale is as exact as the largest element of the rounded sum.
       const bool scale = buffers[output].name == "norm_scale";
-      const DType dtype = scale ? out_dtype_of(problem) : tensor.dtype;
+      const DType dtype = scale ? out_dtype_of(problem) : problem.experts ? problem.dtype : tensor.dtype;
       const double allowed = std::max(tolerance_of(dtype), problem.allow_tf32 ? 0x1p-10 : 0.0);
       ASSERT_LE(relative_error(tensor, want[rank].tensors[output], typical_square(problem, num_ranks, buffers[output])),
                 allowed * num_roundings(config, num_ranks))
@@ -204,6 +205,16 @@ std::vector<RankTensors> make_tensors(const Problem& problem, int num_ranks, uin
       if (buffer.scope == Scope::input) fill_random(ranks[rank].tensors.back(), random);
     }
   }
+  if (problem.experts) {
+    // Experts of tokens are different integers, and replicas have equal weights.
+    const ReadRow read = random_inputs(problem, num_ranks, seed);
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      for (int buffer = 0; buffer < std::ssize(buffers); ++buffer) {
+        if (buffers[buffer].scope == Scope::input) fill_rows(read, buffer, rank, ranks[rank].tensors[buffer]);
+      }
+    }
+    return ranks;
+  }
   // NOTE: elements of an epilogue's operand that two ranks share have the same values.
   const std::vector<Meaning> meanings = find_operator(problem.op).meanings(problem, num_ranks);
   for (const Meaning& mine : meanings) {
@@ -231,8 +242,13 @@ void expect_right(const Problem& problem, int num_ranks, const std::vector<Confi
   std::vector<std::jthread> threads;
   for (int call = 0; call < options.num_calls; ++call) {
     threads.emplace_back([&, call] {
-      want[call] = make_tensors(problem, num_ranks, options.seed + call);
-      for (auto& calls : got) calls[call] = make_tensors(problem, num_ranks, options.seed + call);
+      const auto make = [&] {
+        auto made = make_tensors(problem, num_ranks, options.seed + call);
+        if (options.change_inputs) options.change_inputs(made);
+        return made;
+      };
+      want[call] = make();
+      for (auto& calls : got) calls[call] = make();
       std::vector<std::vector<Tensor>> tensors;
       for (const RankTensors& rank : want[call]) tensors.push_back(rank.tensors);
       find_operator(problem.op).reference(problem, tensors);

@@ -32,10 +32,11 @@ struct CaseOptions {
   bool meet = false;  ///< barrier after each call and its copies: no rank is a call ahead if `run` waits for the end
   double timeout_s = 30;
   uint64_t seed = 1;
-  std::function<void(Plan&)> change{};  ///< changes each plan before it is loaded
-  bool lowered = false;                 ///< the same configs once more, lowered for GPUs
-  bool in_place = false;                ///< the output lies in the residual's memory where the plan allows it
-  bool adopted = false;                 ///< tensors of the arena lie in memory that ranks adopt (Group::adopt), host
+  std::function<void(Plan&)> change{};                             ///< changes each plan before it is loaded
+  std::function<void(std::vector<RankTensors>&)> change_inputs{};  ///< of all ranks; called for each copy of them
+  bool lowered = false;                                            ///< the same configs once more, lowered for GPUs
+  bool in_place = false;  ///< the output lies in the residual's memory where the plan allows it
+  bool adopted = false;   ///< tensors of the arena lie in memory that ranks adopt (Group::adopt), host
   OpOptions op;
 };
 

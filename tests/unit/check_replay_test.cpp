@@ -12,6 +12,7 @@
 #include "check_plans.hpp"
 #include "core/implied_order.hpp"
 #include "lower/passes.hpp"
+#include "operator_names.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/print.hpp"
 #include "tilewire/spi/lower.hpp"
@@ -49,11 +50,12 @@ Plan random_plan(Random& random) {
     default:
       break;
   }
-  const auto ops = operators();
-  Problem problem{.op = ops[below(random, std::ssize(ops))].name,
+  const auto ops = testing::all_operator_names();
+  Problem problem{.op = ops[below(random, std::ssize(ops))],
                   .m = 1 + below(random, 12),
                   .n = 1 + below(random, 8),
                   .k = 1 + below(random, 6)};
+  problem = testing::with_experts(problem, {.count = 3, .top_k = 2, .ffn = 4});
   problem.reduction = below(random, 2) == 0 ? Reduction::any : Reduction::repeatable;
   for (const Buffer& buffer : find_operator(problem.op).buffers(problem, 1)) {
     if (below(random, 3) == 0) problem.arena.push_back(buffer.name);
@@ -62,7 +64,7 @@ Plan random_plan(Random& random) {
   if (below(random, 6) == 0) {
     // Where a library can do the collective, it does.
     problem.reduction = Reduction::any;
-    if (structure_of(problem).multiplies) problem.epilogue = {{EpilogueKind::bias}};
+    if (structure_of(problem).multiplies && !problem.experts) problem.epilogue = {{EpilogueKind::bias}};
     problem.m *= team.num_ranks;
     problem.k = std::max<int64_t>(problem.k, team.num_ranks);
     Config config{.schedule = "sequential", .collective = Provider::library};

@@ -38,6 +38,8 @@ TEST(Json, PlansRoundTrip) {
     EXPECT_EQ(again, plan);
     EXPECT_EQ(hash_of(again), hash_of(plan));
   }
+  const Plan experts = make_plan(testing::with_experts({.op = "moe", .m = 40, .n = 24, .k = 16}), {.num_ranks = 3}, {});
+  EXPECT_EQ(from_json_text<Plan>(to_string(experts)), experts);
 }
 
 TEST(Json, FieldsThatNoScheduleUsesRoundTrip) {

@@ -7,6 +7,7 @@
 #include "core/gemm_tasks.hpp"
 #include "schedules/variants.hpp"
 #include "tilewire/check.hpp"
+#include "tilewire/error.hpp"
 #include "tilewire/make_plan.hpp"
 #include "tilewire/sim/sim.hpp"
 #include "tilewire/spi/operator.hpp"

@@ -55,6 +55,13 @@ Problem random_problem(Random& random, const char* op) {
     problem.gathered_output = between(random, 0, 1) == 1;
     for (int64_t more = between(random, -1, 2); more > 0; --more) problem.more_n.push_back(between(random, 0, 30));
   }
+  const int64_t experts = between(random, 1, 9);
+  problem = testing::with_experts(
+      problem,
+      {.count = experts,
+       .top_k = between(random, 1, experts),
+       .ffn = between(random, 1, 30),
+       .activation = any_of<Activation>(random, {Activation::swiglu, Activation::swiglu_pairs, Activation::relu})});
   for (const Buffer& buffer : find_operator(op).buffers(problem, 1)) {
     if (between(random, 0, 2) == 0) problem.arena.push_back(buffer.name);
   }
@@ -114,7 +121,7 @@ TEST_P(RandomProblems, EveryKnobIsProven) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Checker, RandomProblems, ::testing::ValuesIn(testing::operator_names()),
+INSTANTIATE_TEST_SUITE_P(Checker, RandomProblems, ::testing::ValuesIn(testing::all_operator_names()),
                          [](const auto& param) { return std::string(param.param); });
 
 // ---- damaged plans are refused -----------------------------------------------------------------------

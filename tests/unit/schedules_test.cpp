@@ -345,8 +345,8 @@ TEST(Rules, EveryAcceptedKnobChangesThePlan) {
       {"tile_order", "naive"},  {"tile_order", "in_step"}, {"release", "all"},        {"reduce_mode", "accumulate"},
       {"reduce_when", "after"}, {"copy_lanes", "2"},       {"wire", "fp32"},          {"transport", "copy_engine"},
       {"pacing", "lockstep"},   {"compute", "library"},    {"collective", "library"}};
-  for (const char* op : testing::operator_names()) {
-    const Problem problem{.op = op, .m = 96, .n = 64, .k = 64, .reduction = Reduction::any};
+  for (const char* op : testing::all_operator_names()) {
+    const Problem problem = testing::with_experts({.op = op, .m = 96, .n = 64, .k = 64, .reduction = Reduction::any});
     const Team team{.num_ranks = 4};
     for (const Config& config : testing::every(all_variants(problem, team, {.tile_m = 8, .tile_n = 8}))) {
       const Plan plan = make_plan(problem, team, config);

@@ -23,12 +23,12 @@ Team team_of_gpus(int ranks) {
 }
 
 TEST(Gpus, EveryChoiceIsAcceptedAndProven) {
-  for (const char* op : testing::operator_names()) {
+  for (const char* op : testing::all_operator_names()) {
     for (const int ranks : {1, 2, 4}) {
       constexpr std::array<std::pair<int64_t, int64_t>, 7> kShapes{
           {{1, 1024}, {64, 1024}, {144, 16384}, {200, 16384}, {500, 1024}, {2048, 1024}, {4096, 1024}}};
       for (const auto& [m, n] : kShapes) {
-        const Problem problem{.op = op, .m = m, .n = n, .k = 512};
+        const Problem problem = testing::with_experts({.op = op, .m = m, .n = n, .k = 512});
         const Team team = team_of_gpus(ranks);
         for (const Schedule& schedule : schedules()) {
           const auto configs = schedule.candidates(problem, team);
@@ -111,12 +111,13 @@ TEST(Gpus, ManyRoundsOfAReduceScatterGroupFewRows) {
 
 TEST(Ways, EveryRowIsACandidateOfSomeProblem) {
   std::set<std::pair<std::string, size_t>> used;
-  for (const char* op : testing::operator_names()) {
+  for (const char* op : testing::all_operator_names()) {
     for (const int ranks : {1, 2, 4}) {
       for (const int64_t m : {1, 64, 96, 256, 512, 800, 1024, 2048, 4096, 8192, 16384}) {
         for (const auto& [n, k] : {std::pair<int64_t, int64_t>{8192, 8192}, {49152, 2048}, {1024, 22528}}) {
           Problem problem{.op = op, .m = m, .n = n, .k = k, .dtype = DType::bf16, .reduction = Reduction::any};
           if (!multiplies(problem)) problem.k = 0;
+          problem = testing::with_experts(problem);
           for (const Team& team : {team_of_gpus(ranks), Team{.num_ranks = ranks}}) {
             for (const Schedule& schedule : schedules()) {
               for (const Candidate& each : schedule.named_candidates(problem, team))
@@ -152,7 +153,7 @@ TEST(Knobs, RowsNameFieldsAndValuesThatExist) {
         for (const std::string_view value : values_of({.name = knob.name, .applies = knob.applies, .values = list}))
           EXPECT_TRUE(exists(knob.name, value)) << schedule.name << ": " << knob.name << " = " << value;
       }
-      EXPECT_TRUE(std::ranges::any_of(testing::operator_names(),
+      EXPECT_TRUE(std::ranges::any_of(testing::all_operator_names(),
                                       [&](const char* op) {
                                         const Problem problem{.op = op};
                                         return schedule.knows(structure_of(problem)) &&

@@ -19,6 +19,7 @@ struct Structure {
   Collective before = Collective::none;
   bool multiplies = true;  ///< if not, the problem has no k, and the input is x
   Collective after = Collective::none;
+  bool experts = false;     ///< mixture of experts: routing, two products of groups, sums by weight (Problem::experts)
   bool by_columns = false;  ///< ranks hold columns of the gathered matrix, or keep columns of the scattered result
 
   bool operator==(const Structure&) const = default;

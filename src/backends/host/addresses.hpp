@@ -11,7 +11,7 @@
 
 namespace tilewire::host {
 
-/// A region as memory addresses.
+/// A region as memory addresses. Of groups: all rows of memory.
 struct Block {
   std::byte* data = nullptr;
   DType dtype = DType::fp32;
@@ -46,10 +46,17 @@ class Addresses {
     std::byte* first = base.announced == nullptr
                            ? base.data
                            : reachable_.at(region.rank, base.announced->load(std::memory_order_relaxed));
-    const int64_t elements = region.row * base.stride + region.col;
+    const int64_t elements = (is_grouped(buffer) ? 0 : region.row * base.stride) + region.col;
     if (buffer.copies > 1) first += copy_ * copy_bytes(buffer);
     std::byte* data = first + elements * bytes_of(buffer.dtype);
-    return {data, buffer.dtype, region.rows, region.cols, base.stride, buffer.ll};
+    return {data,        buffer.dtype, is_grouped(buffer) ? buffer.most_rows : region.rows,
+            region.cols, base.stride,  buffer.ll};
+  }
+  /// The rows of memory of one group of a grouped buffer.
+  [[nodiscard]] Range rows_of_group(int rank, int buffer, int64_t group) const {
+    const Base& extents = bases_[rank * plan_.buffers.size() + plan_.buffers[buffer].extents];
+    const auto* first = reinterpret_cast<const int32_t*>(extents.data);
+    return {first[group], first[extents.stride + group]};
   }
 
  private:

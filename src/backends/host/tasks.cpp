@@ -34,7 +34,8 @@ TaskRunner::Run TaskRunner::runs_of(Body body) {
     Run run;
   };
   static constexpr std::array kRows{Row{Body::gemm, &TaskRunner::multiply}, Row{Body::pool, &TaskRunner::pool},
-                                    Row{Body::norm, &TaskRunner::norm}};
+                                    Row{Body::norm, &TaskRunner::norm}, Row{Body::route, &TaskRunner::route},
+                                    Row{Body::grouped_gemm, &TaskRunner::grouped_gemm}};
   return std::ranges::find(kRows, body, &Row::body)->run;
 }
 
@@ -141,25 +142,41 @@ float* TaskRunner::complete(const Task& task, int64_t row, float* product, float
 }
 
 void TaskRunner::pool(const Task& task) {
-  const Block table = addresses_->block(task.reads[0]);
-  const Block indices = addresses_->block(task.reads[1]);
+  const Region& indices = task.reads[1];
   prepare_end(task);
-  float* sums = scratch(2 * table.cols);
-  float* spare = sums + table.cols;
-  for (int64_t row = 0; row < indices.rows; ++row) {
-    callbacks_->check();
-    const auto* list = reinterpret_cast<const int32_t*>(indices.at(row, 0));
-    std::fill_n(sums, table.cols, 0.0F);
-    for (int64_t i = 0; i < indices.cols; ++i) {
-      require(list[i] >= 0 && list[i] < table.rows, "pool: index {} of a table of {} rows", list[i], table.rows);
-      if (i == 0) {
-        load_row(table.at(list[i], 0), table.dtype, table.cols, sums);
-      } else {
-        add_row(table.at(list[i], 0), table.dtype, table.cols, sums, spare);
-      }
-    }
-    finish(task, row, 0, table.cols, sums);
+  sources_.clear();
+  for (const Region& read : task.reads) sources_.push_back(addresses_->block(read));
+  float* sums = scratch(2 * sources_[0].cols);
+  if (!is_grouped(plan_->buffers[indices.buffer])) {
+    for (int64_t row = 0; row < indices.rows; ++row) pool_row(task, row, sums);
+    return;
   }
+  for (int64_t group = 0; group < indices.rows; ++group) {
+    const Range rows = addresses_->rows_of_group(indices.rank, indices.buffer, indices.row + group);
+    for (int64_t row = rows.begin; row < rows.end; ++row) pool_row(task, row, sums);
+  }
+}
+
+void TaskRunner::pool_row(const Task& task, int64_t row, float* sums) {
+  const Block& table = sources_[0];
+  const Block& indices = sources_[1];
+  float* spare = sums + table.cols;
+  callbacks_->check();
+  const auto* list = reinterpret_cast<const int32_t*>(indices.at(row, 0));
+  std::fill_n(sums, table.cols, 0.0F);
+  for (int64_t i = 0; i < indices.cols && list[i] != -1; ++i) {
+    require(list[i] >= 0 && list[i] < table.rows, "pool: index {} of a table of {} rows", list[i], table.rows);
+    if (sources_.size() > 2) {
+      load_row(table.at(list[i], 0), table.dtype, table.cols, spare);
+      const float weight = *reinterpret_cast<const float*>(sources_[2].at(row, i));
+      for (int64_t col = 0; col < table.cols; ++col) sums[col] += weight * spare[col];
+    } else if (i == 0) {
+      load_row(table.at(list[i], 0), table.dtype, table.cols, sums);
+    } else {
+      add_row(table.at(list[i], 0), table.dtype, table.cols, sums, spare);
+    }
+  }
+  finish(task, row, 0, table.cols, sums);
 }
 
 void TaskRunner::norm(const Task& task) {

@@ -35,7 +35,11 @@ class TaskRunner {
   float* complete(const Task& task, int64_t row, float* product, float* spare);
   [[nodiscard]] bool stored_by_library(const Task& task) const;
   void pool(const Task& task);
+  /// Pool one row; `row` is that of the result, of groups that of memory.
+  void pool_row(const Task& task, int64_t row, float* sums);
   void norm(const Task& task);
+  void route(const Task& task);
+  void grouped_gemm(const Task& task);
   void copy(const Task& task);
   /// Copy row by row, from LL data or to LL data.
   void copy_rows(const Task& task);

@@ -9,6 +9,7 @@
 #include "core/gemm_tasks.hpp"
 #include "core/implied_order.hpp"
 #include "core/text.hpp"
+#include "lower/fix_groups.hpp"
 #include "lower/passes.hpp"
 #include "tilewire/sim/sim.hpp"
 
@@ -62,6 +63,7 @@ bool ran(sim::EventEngine& engine, const Machine& machine) {
 Simulation simulate(const Plan& plan, const Machine& machine, const TrafficRequest& traffic) {
   validate(plan);
   validate(machine);
+  if (has_groups(plan)) fail(ErrorKind::unsupported, "the plan has groups of rows: fix_groups gives them numbers");
   require(plan.team.num_ranks <= num_devices(machine), "machine {}: {} devices, but the plan has {} ranks",
           machine.name, num_devices(machine), plan.team.num_ranks);
   const bool over_time = traffic.interval_ns != 0;

@@ -14,7 +14,10 @@ namespace tilewire::cuda {
 template <typename Body>
 GemmBodyEntry gemm_body() {
   const DType dtype = std::is_same_v<typename Body::In, __half> ? DType::fp16 : DType::bf16;
-  return {{dtype, Body::kNMajor, Body::kShape, Body::kSums, Body::kSteps && fills_registers(Body::kShape)},
+  return {{dtype, Body::kNMajor, Body::kShape, Body::kSums, Body::kSteps && fills_registers(Body::kShape),
+           Body::kGated    ? Groups::gated
+           : Body::kGroups ? Groups::plain
+                           : Groups::none},
           reinterpret_cast<const void*>(gemm_tiles_kernel<Body>),
           Body::kSharedBytes};
 }
@@ -37,6 +40,14 @@ std::vector<GemmBodyEntry> gemm_bodies(std::index_sequence<kShape...>) {
   std::vector<GemmBodyEntry> bodies;
   (add_gemm_bodies<In, kBIsKN, kShape>(bodies), ...);
   return bodies;
+}
+
+/// The bodies of grouped GEMMs.
+template <typename In>
+std::vector<GemmBodyEntry> group_bodies() {
+  return {gemm_body<GemmBody<In, false, kWideGroups.m, kWideGroups.n, false, false, Groups::plain>>(),
+          gemm_body<GemmBody<In, false, kNarrowGroups.m, kNarrowGroups.n, false, false, Groups::plain>>(),
+          gemm_body<GemmBody<In, false, kWideGroups.m, kWideGroups.n, false, false, Groups::gated>>()};
 }
 
 template <typename In, bool kBIsKN>

@@ -22,6 +22,8 @@ struct TaskSlot {
   PostRecord posts[kSlotPosts];
   uint32_t abandoned;  // a wait failed: compute from undefined data, neither store nor post
   uint32_t late;       // the partials of its sum are loaded during the CTA's next tile
+  uint32_t family;     // of a group: its FamilyRecord
+  uint32_t in_family;  // number of tiles of that family
   // In a traced call, the low 32 bits of %globaltimer when the producer:
   uint32_t taken;           // took the task,
   uint32_t start;           // had seen its signals,
@@ -45,7 +47,8 @@ struct Ring {
 
 /// A compute body: dtypes, layout of B, tile shape, whether tiles may complete sums, whether their epilogue may be more
 /// than a bias, and the sizes that follow.
-template <typename InT, bool kBIsKN, int kTileMValue, int kTileNValue, bool kSumsValue, bool kStepsValue>
+template <typename InT, bool kBIsKN, int kTileMValue, int kTileNValue, bool kSumsValue, bool kStepsValue,
+          Groups kGroupsValue = Groups::none>
 struct GemmBody {
   using In = InT;
   static constexpr bool kNMajor = kBIsKN;
@@ -54,15 +57,21 @@ struct GemmBody {
   static constexpr TileShape kShape{kTileM, kTileN};
   // Swap-AB: a tile has launch.tile_rows rows, at most kTileM. They are the columns of wgmma, and each consumer has 64
   // of the tile's 128 columns.
-  static constexpr bool kSwapAb = has_runtime_rows(kShape);
-  static constexpr int kLeastM = kSwapAb ? least_rows(kShape) : kTileM;
-  static constexpr bool kSplitN = kTileM == 64;  // the consumers split the columns of wgmma, otherwise its rows
+  // Tiles of groups: each has rows of its own. A consumer has half of the tile's lines of B, in blocks of 64 wgmma
+  // rows. If gated, the first of its two blocks is the gate and the second one is up, of the same 64 columns.
+  static constexpr bool kGroups = kGroupsValue != Groups::none;
+  static constexpr bool kGated = kGroupsValue == Groups::gated;
+  static constexpr bool kSwapAb = kGroups || has_runtime_rows(kShape);
+  static constexpr int kLeastM = kGroups ? 8 : kSwapAb ? least_rows(kShape) : kTileM;
+  static constexpr bool kSplitN =
+      kTileM == 64 && !kGroups;  // the consumers split the columns of wgmma, otherwise its rows
   // A consumer's part of the tile, as rows and columns of wgmma.
   static constexpr int kGroupM = kSwapAb ? kTileN / 2 : kSplitN ? kTileM : kTileM / 2;
   static constexpr int kGroupN = kSwapAb ? chunks_across(kTileM) * 64 : kSplitN ? kTileN / 2 : kTileN;
   static constexpr int kBlocksM = kGroupM / 64;
   static constexpr int kChunksPerBlock = chunks_across(kGroupN);
-  static constexpr int kChunks = kBlocksM * kChunksPerBlock;
+  static constexpr int kBlocksOut = kGated ? 1 : kBlocksM;  // blocks of results
+  static constexpr int kChunks = kBlocksOut * kChunksPerBlock;
   // Columns between the starts of two chunks. The last chunk ends with the tile, and all overlaps are equal.
   static constexpr int kChunkStep = kChunksPerBlock == 1 ? 64 : (kGroupN - 64) / (kChunksPerBlock - 1);
   static_assert(kChunkStep % 8 == 0 && kChunkStep * (kChunksPerBlock - 1) + 64 == kGroupN);
@@ -71,8 +80,8 @@ struct GemmBody {
   static constexpr bool kDefer = holds_results(kShape);
   static constexpr bool kSums = kSumsValue;
   static constexpr bool kSteps = kStepsValue || !fills_registers(kShape);
-  static constexpr bool kSplitsK = may_split_k_in_cluster(kShape);
-  static constexpr bool kTakesSplits = takes_splits(kShape);
+  static constexpr bool kSplitsK = !kGroups && may_split_k_in_cluster(kShape);
+  static constexpr bool kTakesSplits = !kGroups && takes_splits(kShape);
   static constexpr int kBytesA = kTileM * kTileK * 2;
   static constexpr int kBoxesB = chunks_across(kTileN);  // boxes of B stored [K,N], 64 columns each
   static constexpr int kStageBytes = stage_bytes(kShape, kNMajor);
@@ -94,14 +103,14 @@ struct ChunkPlace {
   static constexpr int kCols = 128 / sizeof(Out);
   static constexpr int kPieces = sizeof(Out) / 2;
   static constexpr int kPerBlock = Body::kChunksPerBlock * kPieces;
-  static constexpr int kChunks = Body::kBlocksM * kPerBlock;
+  static constexpr int kChunks = Body::kBlocksOut * kPerBlock;
   int row;
   int col;
 
   __device__ ChunkPlace(int group, int index)
-      : row(Body::kSwapAb ? index / kPieces * 64
+      : row(Body::kSwapAb ? index % kPerBlock / kPieces * 64
                           : (Body::kSplitN ? 0 : group * Body::kGroupM) + index / kPerBlock * 64),
-        col(Body::kSwapAb ? group * Body::kGroupM + index % kPieces * kCols
+        col(Body::kSwapAb ? (group * Body::kBlocksOut + index / kPerBlock) * 64 + index % kPieces * kCols
                           : (Body::kSplitN ? group * Body::kGroupN : 0) + col_of(index)) {}
   /// The chunk's first column in the consumer's part.
   __host__ __device__ static constexpr int col_of(int index) {
@@ -110,7 +119,7 @@ struct ChunkPlace {
   /// The index of the chunk's first value among a thread's sums of a block. With swap-AB, two fp32 chunks side by side
   /// have the same index, in different warps.
   __host__ __device__ static constexpr int value_of(int index) {
-    return Body::kSwapAb ? index / kPieces * 32 : col_of(index) / 2;
+    return Body::kSwapAb ? index % kPerBlock / kPieces * 32 : col_of(index) / 2;
   }
   /// Whether the chunk holds real elements.
   __device__ bool in(const TileRecord& tile) const { return row < tile.rows && col < tile.cols; }
@@ -271,10 +280,17 @@ __device__ inline uint8_t* own_lines(const Cta<Body>& cta, int group, int stage)
   return cta.stages + stage * Body::kStageBytes + first;
 }
 
-/// Bytes that one step of K loads into a stage.
+/// Rows of a tile with runtime rows that are loaded and multiplied: the launch's, or of a group those that it has.
 template <class Body>
-__device__ inline uint32_t step_bytes(const Cta<Body>& cta) {
-  return (Body::kSwapAb ? cta.launch.tile_rows * kTileK * 2 : Body::kBytesA) + Body::kBytesB;
+__device__ inline int rows_made(const Cta<Body>& cta, const TileRecord& tile) {
+  if constexpr (Body::kGroups) return max(8, (tile.rows + 7) / 8 * 8);
+  return cta.launch.tile_rows;
+}
+
+/// Bytes that one step of K of a tile loads into a stage.
+template <class Body>
+__device__ inline uint32_t step_bytes(const Cta<Body>& cta, const TileRecord& tile) {
+  return (Body::kSwapAb ? rows_made(cta, tile) * kTileK * 2 : Body::kBytesA) + Body::kBytesB;
 }
 
 /// Whether the launch's tiles have rows in this chunk.

@@ -155,7 +155,7 @@ template <class Body>
 struct Deferred {
   int slot = -1;            // slot of the task; -1 = none
   bool is_deferred = true;  // the next tile waits for no signal, so the results may stay
-  uint32_t packed[Body::kBlocksM * Body::kGroupN / 4] = {};
+  uint32_t packed[Body::kBlocksOut * Body::kGroupN / 4] = {};
 };
 
 /// All deferred chunks are sent: release the slot.

@@ -31,6 +31,8 @@ struct Operands {
   Operand b;
   int k;  // first element of K in step 0
   OtherRows rest;
+  int rows;   // of a group: rows of A
+  int group;  // and its number in the B map
 };
 
 /// An operand of `lines` rows in boxes of `box` rows, of which this CTA loads number `part`.
@@ -45,8 +47,49 @@ __device__ inline Operand operand_of(const CUtensorMap* map, uint32_t to, int li
           first < lines ? 1U : 0U};
 }
 
+/// The loads of a tile of a group.
+template <class Body>
+__device__ inline Operands operands_of_group(const Cta<Body>& cta, const TileRecord& tile) {
+  const uint32_t to = ptx::shared_address(cta.stages);
+  Operands from{};
+  from.a = {map_of(cta.launch.table, tile.a_map), to, tile.a_row};
+  from.b = {map_of(cta.launch.table, tile.b_map), to + Body::kBytesA, tile.b_col};
+  from.rows = rows_made(cta, tile);
+  from.group = static_cast<int>(tile.first_partial);
+  return from;
+}
+
+/// The rows of A for one step of K: boxes of 128, 64, ... rows, each at most once.
+template <class Body>
+__device__ inline void load_group_a(const Cta<Body>& cta, const Operands& from, int k, int stage) {
+  const auto cache_hints = static_cast<uint64_t>(cta.launch.table.cache_hints.a);
+  uint32_t to = from.a.to + stage * Body::kStageBytes;
+  int line = from.a.line;
+#pragma unroll 1
+  for (int box = kMostGroupRows, i = 0; box >= 8; box /= 2, ++i) {
+    if ((from.rows & box) == 0) continue;
+    ptx::tensor_load(to, from.a.map + i, &cta.control.full[stage], k, line, cache_hints);
+    to += box * kTileK * 2;
+    line += box;
+  }
+}
+
+/// The lines of B for one step of K: a box for each consumer.
+template <class Body>
+__device__ inline void load_group_b(const Cta<Body>& cta, const Operands& from, int k, int stage) {
+  constexpr int kCols = Body::kBlocksOut * 64;
+  const auto cache_hints = static_cast<uint64_t>(cta.launch.table.cache_hints.b);
+  const uint32_t to = from.b.to + stage * Body::kStageBytes;
+#pragma unroll
+  for (int consumer = 0; consumer < 2; ++consumer) {
+    ptx::tensor_load_4d(to + consumer * Body::kBytesB / 2, from.b.map, &cta.control.full[stage], k,
+                        from.b.line + consumer * kCols, 0, from.group, cache_hints);
+  }
+}
+
 template <class Body>
 __device__ inline Operands operands_of(const Cta<Body>& cta, const TileRecord& tile) {
+  if constexpr (Body::kGroups) return operands_of_group(cta, tile);
   const GemmLaunch& launch = cta.launch;
   const uint32_t to = ptx::shared_address(cta.stages);
   const int rows = Body::kSwapAb ? launch.tile_rows : Body::kTileM;
@@ -83,6 +126,7 @@ __device__ inline void load_box(const Operand& from, uint32_t to, uint64_t* full
 /// Load A for one step of K.
 template <class Body>
 __device__ inline void load_a(const Cta<Body>& cta, const Operands& from, int step, int stage) {
+  if constexpr (Body::kGroups) return load_group_a(cta, from, step * kTileK, stage);
   uint64_t* full = &cta.control.full[stage];
   const int k = from.k + step * kTileK;
   const Eviction cache_hints = cta.launch.table.cache_hints.a;
@@ -97,6 +141,7 @@ __device__ inline void load_a(const Cta<Body>& cta, const Operands& from, int st
 /// Load B for one step of K; if it is stored [K,N], 64 columns at a time.
 template <class Body>
 __device__ inline void load_b(const Cta<Body>& cta, const Operands& from, int step, int stage) {
+  if constexpr (Body::kGroups) return load_group_b(cta, from, step * kTileK, stage);
   uint64_t* full = &cta.control.full[stage];
   const uint32_t to = from.b.to + stage * Body::kStageBytes;
   const int k = from.k + step * kTileK;

@@ -26,7 +26,7 @@ __device__ inline int load_early(const Cta<Body>& cta, const TileRecord& tile, F
 #pragma unroll 1
   for (; count < most && !signals_are_there(waits, due, epoch); ++count) {
     if (!ptx::barrier_test(&cta.control.empty[fill.stage.index], fill.stage.phase ^ 1)) break;
-    ptx::barrier_arrive_expect(&cta.control.full[fill.stage.index], step_bytes(cta));
+    ptx::barrier_arrive_expect(&cta.control.full[fill.stage.index], step_bytes(cta, tile));
     if (tile.flags & kAStands) load_a(cta, from, count, fill.stage.index);
     if (tile.flags & kBStands) load_b(cta, from, count, fill.stage.index);
     fill.next();
@@ -49,7 +49,7 @@ __device__ inline void load_steps(const Cta<Body>& cta, const TileRecord& tile, 
 #pragma unroll 1
   for (; step < end; ++step) {
     ptx::barrier_wait(&cta.control.empty[fill.index()], fill.phase());
-    ptx::barrier_arrive_expect(&cta.control.full[fill.stage.index], step_bytes(cta));
+    ptx::barrier_arrive_expect(&cta.control.full[fill.stage.index], step_bytes(cta, tile));
     load_a(cta, from, step, fill.stage.index);
     load_b(cta, from, step, fill.stage.index);
     fill.next();

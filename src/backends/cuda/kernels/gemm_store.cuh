@@ -169,6 +169,17 @@ __device__ inline bool is_last(const Cta<Body>& cta, Ring<kSlots> slot) {
   return cta.control.slots[slot.index].tile.k_steps == 0;
 }
 
+/// Whether a tile of a group is the last one of its family to end. The stores of all others are then visible.
+template <class Body>
+__device__ inline bool ends_family(const Cta<Body>& cta, const TaskSlot& task) {
+  uint32_t* ended = cta.launch.table.families[task.family].ended;
+  __threadfence_system();
+  if (atomicAdd(ended, 1U) + 1 != task.in_family) return false;
+  __threadfence_system();
+  atomicExch(ended, 0U);
+  return true;
+}
+
 /// The second storing warp: post for a tile when both consumers' parts are in memory. If the team is broken, post
 /// nothing: a CTA of the cluster may have loaded too early.
 template <class Body>
@@ -184,6 +195,7 @@ __device__ inline void post_tile(const Cta<Body>& cta, const TaskSlot& task, int
   __syncwarp();
   if (threadIdx.x % 32 != 0 || tile.num_posts == 0 || task.abandoned) return;
   if (cta.launch.workers.watch.abort != nullptr && is_aborted(cta.launch.workers.watch)) return;
+  if (Body::kGroups && !ends_family(cta, task)) return;
   post_signals(tile.num_posts <= kSlotPosts ? task.posts : cta.launch.table.posts + tile.first_post, tile.num_posts);
 }
 

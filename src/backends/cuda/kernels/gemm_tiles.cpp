@@ -3,6 +3,7 @@
 #include "backends/cuda/kernels/gemm_tiles.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "backends/cuda/kernels/gemm_bodies.hpp"
 #include "backends/cuda/runtime/driver.hpp"
@@ -14,8 +15,8 @@ namespace {
 const std::vector<GemmBodyEntry>& all_bodies() {
   static const std::vector<GemmBodyEntry> bodies = [] {
     std::vector<GemmBodyEntry> all;
-    for (const auto& some :
-         {gemm_bodies_bf16_nk(), gemm_bodies_bf16_kn(), gemm_bodies_fp16_nk(), gemm_bodies_fp16_kn()}) {
+    for (const auto& some : {gemm_bodies_bf16_nk(), gemm_bodies_bf16_kn(), gemm_bodies_fp16_nk(), gemm_bodies_fp16_kn(),
+                             group_bodies_bf16(), group_bodies_fp16()}) {
       all.insert(all.end(), some.begin(), some.end());
     }
     return all;
@@ -24,6 +25,12 @@ const std::vector<GemmBodyEntry>& all_bodies() {
 }
 
 const GemmBodyEntry& find_body(const GemmBodyKind& kind) {
+  if (kind.groups != Groups::none) {
+    const GemmBodyKind groups{.dtype = kind.dtype, .b_is_kn = kind.b_is_kn, .shape = kind.shape, .groups = kind.groups};
+    const auto found = std::ranges::find(all_bodies(), groups, &GemmBodyEntry::kind);
+    if (found != all_bodies().end()) return *found;
+    fail(ErrorKind::unsupported, "gemm_tiles has no body of groups for these dtypes");
+  }
   const TileShape shape = body_shape(kind.shape);
   const bool steps = kind.steps && fills_registers(shape);
   const GemmBodyKind compiled{kind.dtype, kind.b_is_kn, shape, kind.sums || steps, steps};
@@ -39,22 +46,40 @@ CUtensorMapDataType map_type(DType dtype) {
   return dtype == DType::fp32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_INT32;
 }
 
-/// A map with boxes of 128 bytes x box_rows and 128-byte swizzle. `promotion`: the bytes that L2 fetches together.
-CUtensorMap make_map(const MatrixView& m, int box_rows,
-                     CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
+/// A dimension of a map behind the first one: its extent, its stride in rows of the matrix, and that of the box.
+struct MapAxis {
+  int64_t extent;
+  int64_t rows;
+  int box;
+};
+
+/// A map with boxes of 128 bytes along a row, and 128-byte swizzle. `promotion`: the bytes that L2 fetches together.
+template <size_t kAxes>
+CUtensorMap make_map(const MatrixView& m, const std::array<MapAxis, kAxes>& axes, CUtensorMapL2promotion promotion) {
   CUtensorMap map{};
   const auto size = static_cast<cuuint64_t>(bytes_of(m.dtype));
-  const cuuint64_t dims[2] = {static_cast<cuuint64_t>(m.cols), static_cast<cuuint64_t>(m.rows)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(m.ld) * size};
-  const cuuint32_t box[2] = {static_cast<cuuint32_t>(128 / size), static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t steps[2] = {1, 1};
+  std::array<cuuint64_t, kAxes + 1> dims{static_cast<cuuint64_t>(m.cols)};
+  std::array<cuuint64_t, kAxes> strides{};
+  std::array<cuuint32_t, kAxes + 1> box{static_cast<cuuint32_t>(128 / size)};
+  std::array<cuuint32_t, kAxes + 1> steps{};
+  steps.fill(1);
+  for (size_t i = 0; i < kAxes; ++i) {
+    dims[i + 1] = static_cast<cuuint64_t>(axes[i].extent);
+    strides[i] = static_cast<cuuint64_t>(axes[i].rows * m.ld) * size;
+    box[i + 1] = static_cast<cuuint32_t>(axes[i].box);
+  }
   static const auto encode = load_driver().tensor_map_encode_tiled;
-  const CUresult result =
-      encode(&map, map_type(m.dtype), 2, const_cast<void*>(m.data), dims, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode(&map, map_type(m.dtype), kAxes + 1, const_cast<void*>(m.data), dims.data(),
+                                 strides.data(), box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                 CU_TENSOR_MAP_SWIZZLE_128B, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   require(result == CUDA_SUCCESS, "no tensor map for a matrix of {} x {} with ld {}: 16-byte alignment is needed",
           m.rows, m.cols, m.ld);
   return map;
+}
+
+CUtensorMap make_map(const MatrixView& m, int box_rows,
+                     CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
+  return make_map(m, std::array<MapAxis, 1>{{{m.rows, 1, box_rows}}}, promotion);
 }
 
 /// Tiles of few rows read B once, at the speed of memory. Then 256-byte promotion, half of it for the next step, costs
@@ -101,6 +126,19 @@ CUtensorMap make_b_map(const MatrixView& b, TileShape shape, ClusterShape cluste
   return make_map(b, b_is_kn ? kTileK : cols_of_b_box(shape, cluster), promotion_for(shape));
 }
 
+CUtensorMap make_group_a_map(const MatrixView& a, int rows) { return make_map(a, rows); }
+
+CUtensorMap make_group_b_map(const MatrixView& b, int64_t groups, Activation activation, TileShape shape) {
+  const int64_t lines = b.rows / groups;
+  // A box for each consumer.
+  const int box = shape.n / (is_gated(activation) ? 4 : 2);
+  // Lines, gate and up, groups.
+  std::array<MapAxis, 3> axes{{{lines, 1, box}, {1, lines, 1}, {groups, lines, 1}}};
+  if (activation == Activation::swiglu) axes = {{{lines / 2, 1, box}, {2, lines / 2, 2}, {groups, lines, 1}}};
+  if (activation == Activation::swiglu_pairs) axes = {{{lines / 2, 2, box}, {2, 1, 2}, {groups, lines, 1}}};
+  return make_map(b, axes, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+}
+
 CUtensorMap make_output_map(const MatrixView& c) { return make_map(c, 64); }
 
 CUtensorMap make_rest_map(const MatrixView& c) { return make_map(c, kRestRows); }
@@ -133,12 +171,34 @@ uint32_t balanced_depth(const GemmBodyKind& kind, uint32_t ctas) {
 }
 
 void load_gemm_tiles(const GemmBodyKind& kind) {
+  if (kind.groups != Groups::none) {
+    const GemmBodyEntry& body = find_body(kind);
+    check(cudaFuncSetAttribute(body.function, cudaFuncAttributeMaxDynamicSharedMemorySize, body.shared_bytes),
+          "cudaFuncSetAttribute");
+    return;
+  }
   for (const bool sums : {false, true}) {
     if (sums && most_partials(kind.shape) == 0) continue;
     const GemmBodyEntry& body = find_body({kind.dtype, kind.b_is_kn, kind.shape, sums, kind.steps});
     check(cudaFuncSetAttribute(body.function, cudaFuncAttributeMaxDynamicSharedMemorySize, body.shared_bytes),
           "cudaFuncSetAttribute");
   }
+}
+
+void launch_groups(const GemmBodyKind& kind, const GemmLaunch& launch, cudaStream_t stream) {
+  const GemmBodyEntry& body = find_body(kind);
+  GemmLaunch full = launch;
+  if (full.ctas == 0) full.ctas = resident_ctas(kind, 1);
+  full.depth = static_cast<uint32_t>(num_stages(body.kind.shape, false));
+  const uint32_t workers = worker_ctas(full.workers.table, kThreads);
+  const uint32_t begin = std::max(full.ctas + workers, num_sms());
+  full.computing = spread_of(full.ctas, begin, 1);
+  full.working = spread_of(workers, std::max(begin, full.computing.all) - full.ctas, 0);
+  const uint32_t all = std::max(begin, full.computing.all) + full.workers.table.helper_ctas;
+  LaunchConfig config(body, all, 1, stream);
+  config.config.numAttrs = 0;
+  void* arguments[] = {&full};
+  check(cudaLaunchKernelExC(&config.config, body.function, arguments), "launch of grouped gemm_tiles");
 }
 
 void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaStream_t stream) {

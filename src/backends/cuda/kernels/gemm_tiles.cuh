@@ -4,6 +4,7 @@
 
 #include "backends/cuda/kernels/gemm_cluster_split_k.cuh"
 #include "backends/cuda/kernels/gemm_epilogue.cuh"
+#include "backends/cuda/kernels/gemm_groups.cuh"
 #include "backends/cuda/kernels/gemm_producer.cuh"
 #include "backends/cuda/kernels/gemm_scheduler.cuh"
 #include "backends/cuda/kernels/gemm_store.cuh"
@@ -51,11 +52,11 @@ __device__ __forceinline__ void multiply_rows(float (&sums)[Body::kBlocksM][Body
 /// One step of K for one consumer warpgroup; `a` and `b` are descriptors of its part of stage 0.
 template <class Body>
 __device__ __forceinline__ void multiply_op(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
-                                            uint64_t a, uint64_t b, int stage, bool add) {
+                                            uint64_t a, uint64_t b, int stage, bool add, int rows) {
   a += stage * (Body::kStageBytes >> 4);
   b += stage * (Body::kStageBytes >> 4);
   if constexpr (Body::kSwapAb) {
-    multiply_rows<Body, Body::kLeastM, Body::kTileM>(sums, a, b, add, cta.launch.tile_rows);
+    multiply_rows<Body, Body::kLeastM, Body::kTileM>(sums, a, b, add, rows);
   } else {
     multiply_cols<Body, Body::kGroupN>(sums, a, b, add);
   }
@@ -65,9 +66,10 @@ __device__ __forceinline__ void multiply_op(const Cta<Body>& cta, float (&sums)[
 /// memory is the limit and the next step may come late: release this step's stage as soon as it is read.
 template <class Body>
 __device__ __forceinline__ void take_op(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
-                                        uint64_t a, uint64_t b, int step, Ring<Body::kStages>& stage, int& previous) {
+                                        uint64_t a, uint64_t b, int step, int rows, Ring<Body::kStages>& stage,
+                                        int& previous) {
   ptx::barrier_wait(&cta.control.full[stage.index], stage.phase);
-  multiply_op(cta, sums, a, b, stage.index, step > 0);
+  multiply_op(cta, sums, a, b, stage.index, step > 0, rows);
   if constexpr (Body::kSplitN) {
     ptx::matrix_wait<0>();
     release_stage(cta, stage.index);
@@ -85,8 +87,9 @@ __device__ __forceinline__ void take_op(const Cta<Body>& cta, float (&sums)[Body
 /// steps taken.
 template <class Body>
 __device__ __forceinline__ int take_ops(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
-                                        uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage, int& previous,
-                                        Deferred<Body>& deferred, int group, Ring<Body::kBuffers>& buffer) {
+                                        uint64_t a, uint64_t b, int steps, int rows, Ring<Body::kStages>& stage,
+                                        int& previous, Deferred<Body>& deferred, int group,
+                                        Ring<Body::kBuffers>& buffer) {
   using In = typename Body::In;
   const TaskSlot& before = cta.control.slots[deferred.slot];
   const int interval = steps_per_chunk<Body>(before, steps);
@@ -95,7 +98,7 @@ __device__ __forceinline__ int take_ops(const Cta<Body>& cta, float (&sums)[Body
   for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
     const int end = min(steps, step + interval);
 #pragma unroll 1
-    for (; step < end; ++step) take_op(cta, sums, a, b, step, stage, previous);
+    for (; step < end; ++step) take_op(cta, sums, a, b, step, rows, stage, previous);
     send_chunk<Body, In>(cta, before.tile, group, chunk, deferred.packed + Body::kChunkWords * chunk, buffer);
   }
   end_deferred(cta, deferred);
@@ -107,7 +110,7 @@ __device__ __forceinline__ int take_ops(const Cta<Body>& cta, float (&sums)[Body
 /// loads the partials before the same steps (load_early_partials).
 template <class Body>
 __device__ __forceinline__ int take_ops_and_sum(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
-                                                uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage,
+                                                uint64_t a, uint64_t b, int steps, int rows, Ring<Body::kStages>& stage,
                                                 int& previous, Deferred<Body>& deferred, int group,
                                                 Ring<Body::kBuffers>& buffer) {
   using In = typename Body::In;
@@ -118,10 +121,10 @@ __device__ __forceinline__ int take_ops_and_sum(const Cta<Body>& cta, float (&su
 #pragma unroll 1
   for (int chunk = 0; chunk < Body::kChunks; ++chunk) {
 #pragma unroll 1
-    for (; step < end; ++step) take_op(cta, sums, a, b, step, stage, previous);
+    for (; step < end; ++step) take_op(cta, sums, a, b, step, rows, stage, previous);
     if (has_few_partials(before.tile)) {
       send_short_sum(cta, before.tile, group, chunk, deferred.packed, stage, buffer, [&] {
-        if (step < steps) take_op(cta, sums, a, b, step++, stage, previous);
+        if (step < steps) take_op(cta, sums, a, b, step++, rows, stage, previous);
       });
     } else {
       send_sum<Body, In, false>(cta, before.tile, group, chunk, deferred.packed, stage, buffer);
@@ -136,19 +139,21 @@ __device__ __forceinline__ int take_ops_and_sum(const Cta<Body>& cta, float (&su
 /// All steps of a tile. Returns the stage of the last step, whose wgmma are still in flight.
 template <class Body>
 __device__ __forceinline__ int multiply_tile(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
-                                             uint64_t a, uint64_t b, int steps, Ring<Body::kStages>& stage,
+                                             uint64_t a, uint64_t b, const TileRecord& tile, Ring<Body::kStages>& stage,
                                              Deferred<Body>& deferred, int group, Ring<Body::kBuffers>& buffer) {
+  const int steps = tile.k_steps;
+  const int rows = Body::kSwapAb ? rows_made(cta, tile) : 0;
   int previous = 0;
   int step = 0;
   if (Body::kDefer && deferred.slot >= 0) {
     if (Body::kSums && cta.control.slots[deferred.slot].tile.num_partials > 0) {
-      step = take_ops_and_sum(cta, sums, a, b, steps, stage, previous, deferred, group, buffer);
+      step = take_ops_and_sum(cta, sums, a, b, steps, rows, stage, previous, deferred, group, buffer);
     } else {
-      step = take_ops(cta, sums, a, b, steps, stage, previous, deferred, group, buffer);
+      step = take_ops(cta, sums, a, b, steps, rows, stage, previous, deferred, group, buffer);
     }
   }
 #pragma unroll 1
-  for (; step < steps; ++step) take_op(cta, sums, a, b, step, stage, previous);
+  for (; step < steps; ++step) take_op(cta, sums, a, b, step, rows, stage, previous);
   return previous;
 }
 
@@ -183,7 +188,7 @@ __device__ __forceinline__ void consume_tiles(const Cta<Body>& cta, int group) {
     }
     if (end) break;
     float sums[Body::kBlocksM][Body::kGroupN / 2];
-    const int last = multiply_tile(cta, sums, a, b, tile.k_steps, stage, deferred, group, buffer);
+    const int last = multiply_tile(cta, sums, a, b, tile, stage, deferred, group, buffer);
     // Look at the next task while the last products are made.
     Ring<kSlots> next = slot;
     next.next();
@@ -202,10 +207,14 @@ __device__ __forceinline__ void consume_tiles(const Cta<Body>& cta, int group) {
         continue;
       }
     }
-    if (!sum) apply_steps(cta, tile, group, sums);
+    if constexpr (Body::kGroups) {
+      activate<Body>(cta.launch.table.families[control.slots[slot.index].family].activation, sums);
+    } else {
+      if (!sum) apply_steps(cta, tile, group, sums);
+    }
     if (Body::kDefer && (sum || !(tile.flags & kOutputFp32))) {
 #pragma unroll
-      for (int m = 0; m < Body::kBlocksM; ++m) pack_sums<In>(deferred.packed + m * Body::kGroupN / 4, sums[m]);
+      for (int m = 0; m < Body::kBlocksOut; ++m) pack_sums<In>(deferred.packed + m * Body::kGroupN / 4, sums[m]);
       deferred.slot = slot.index;
       if (may_defer && !is_deferred) is_deferred = is_going(cta, next, group);
       deferred.is_deferred = is_deferred || control.slots[slot.index].late != 0;
@@ -238,7 +247,16 @@ __device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint32_t 
   constexpr int kFirst = 3;  // barriers: the producer may begin,
   constexpr int kBegun = 4;  // and the other warps may begin
   bool none = false;
-  if (warp == 1) none = fetch_first(cta);
+  [[maybe_unused]] FamilyCursor families;
+  [[maybe_unused]] uint64_t epoch = 0;
+  if constexpr (Body::kGroups) {
+    if (warp == 1) {
+      if (launch.workers.counters != nullptr) epoch = calls_before(launch.workers);
+      none = fetch_group_tile(cta, next_task(cta, 0), epoch, families, cta.control.slots[0], nullptr, 0);
+    }
+  } else {
+    if (warp == 1) none = fetch_first(cta);
+  }
   if (warp == 2) ready_maps(launch.table);
   if (threadIdx.x == 96) init_control(cta);
   __syncwarp();
@@ -255,7 +273,11 @@ __device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint32_t 
     if (cta.size > 1) ptx::cluster_wait();
     if (group == 0) {
       ptx::give_registers<56>();
-      if (warp == 1) schedule_tiles(cta, none);
+      if constexpr (Body::kGroups) {
+        if (warp == 1) schedule_groups(cta, families, epoch, none);
+      } else {
+        if (warp == 1) schedule_tiles(cta, none);
+      }
       // Warp 3 has nothing to store yet.
       if (warp == 3 && index == 0 && threadIdx.x % 32 == 0) note_call(launch.workers);
       __syncwarp();

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 
+#include "backends/cuda/kernels/group_table.hpp"
 #include "backends/cuda/kernels/tile_table.hpp"
 #include "backends/cuda/kernels/worker_table.hpp"
 #include "lower/tile_shapes.hpp"
@@ -76,7 +77,7 @@ struct Spread {
 /// for A, B and the parts of C on each of eight ranks.
 inline constexpr uint32_t kMapsAtHand = 12;
 
-/// A rank's tables in device memory, and the first tensor maps.
+/// A rank's tables in device memory, and the first tensor maps. Of grouped GEMMs: families instead of tiles.
 struct GemmTable {
   const TileRecord* tiles = nullptr;
   const WaitRecord* waits = nullptr;
@@ -85,7 +86,9 @@ struct GemmTable {
   const PartialRecord* parts = nullptr;
   const EpilogueRecord* epilogue = nullptr;
   const CUtensorMap* maps = nullptr;  ///< maps from number kMapsAtHand on
+  const FamilyRecord* families = nullptr;
   uint32_t num_tiles = 0;
+  uint32_t num_families = 0;
   uint32_t num_maps = 0;
   CacheHints cache_hints{};
   RowSplit splits[kMostSplits]{};
@@ -115,6 +118,9 @@ struct GemmLaunch {
   GemmTable table{};  // NOTE: last, with its maps last, so that the parameters that each CTA reads first are adjacent
 };
 
+/// Whether tiles are of groups (group_table.hpp), and if so whether each column has a gate.
+enum class Groups : uint8_t { none, plain, gated };
+
 /// Selects an instantiation of the kernel.
 struct GemmBodyKind {
   DType dtype = DType::bf16;  ///< of A and B; bf16 or fp16
@@ -122,6 +128,7 @@ struct GemmBodyKind {
   TileShape shape{};
   bool sums = false;   ///< tiles may complete sums (see most_partials); a body without is shorter and faster
   bool steps = false;  ///< a tile's epilogue may be more than one bias
+  Groups groups = Groups::none;
 
   bool operator==(const GemmBodyKind&) const = default;
 };
@@ -139,6 +146,10 @@ struct MatrixView {
 /// `b_is_kn`), for tiles of this shape. Reads outside the matrix give zeros.
 [[nodiscard]] CUtensorMap make_a_map(const MatrixView& a, TileShape shape, int rows);
 [[nodiscard]] CUtensorMap make_b_map(const MatrixView& b, TileShape shape, ClusterShape cluster, bool b_is_kn);
+/// Map to load A of groups in boxes of `rows` rows, and B: `groups` matrices of b.rows / groups lines each, one below
+/// the other. If gated, half of the lines of each are the gate, and half are up, or each two neighbours are both.
+[[nodiscard]] CUtensorMap make_group_a_map(const MatrixView& a, int rows);
+[[nodiscard]] CUtensorMap make_group_b_map(const MatrixView& b, int64_t groups, Activation activation, TileShape shape);
 /// Map to store tiles of any shape to a matrix, and to load partials from it. Writes outside are dropped.
 [[nodiscard]] CUtensorMap make_output_map(const MatrixView& c);
 /// The same in boxes of kRestRows, for WriteRecord::rest_map.
@@ -162,6 +173,9 @@ void load_gemm_tiles(const GemmBodyKind& kind);
 /// Steps of K that each of `ctas` CTAs loads ahead. With few rows, all CTAs read B at the speed of memory. More bytes
 /// in flight than that needs (docs/cuda.md, The GEMM kernel) queue up, and some CTAs end later than others.
 [[nodiscard]] uint32_t balanced_depth(const GemmBodyKind& kind, uint32_t ctas);
+
+/// Enqueue the kernel of grouped GEMMs (kind.groups), with `launch.ctas` CTAs, 0 = on all SMs.
+void launch_groups(const GemmBodyKind& kind, const GemmLaunch& launch, cudaStream_t stream);
 
 /// Enqueue the kernel. Throws Error if the kind is not compiled or CUDA refuses.
 void launch_gemm_tiles(const GemmBodyKind& kind, const GemmLaunch& launch, cudaStream_t stream);

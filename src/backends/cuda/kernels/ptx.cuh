@@ -215,6 +215,15 @@ __device__ inline void tensor_load(uint32_t to, const CUtensorMap* map, uint64_t
       "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "l"(policy)
       : "memory");
 }
+/// The same of a map of four dimensions.
+__device__ inline void tensor_load_4d(uint32_t to, const CUtensorMap* map, uint64_t* bar, int x, int y, int z, int w,
+                                      uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+      "l"(map), "r"(shared_address(bar)), "r"(x), "r"(y), "r"(z), "r"(w), "l"(policy)
+      : "memory");
+}
 /// Multicast: load the box to the same address in every CTA of the mask `ctas`, and count it on the mbarrier of each.
 __device__ inline void tensor_load_shared(uint32_t to, const CUtensorMap* map, uint64_t* bar, int x, int y,
                                           uint64_t policy, uint16_t ctas) {

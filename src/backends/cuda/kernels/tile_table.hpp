@@ -65,7 +65,7 @@ struct alignas(64) TileRecord {
   uint32_t task = 0;               ///< number of the task, for reports
   uint32_t first_step = 0;         ///< in GemmTable::epilogue: the steps of its epilogue
   uint32_t num_steps = 0;          ///< number of these
-  uint32_t first_partial = 0;      ///< in GemmTable::parts
+  uint32_t first_partial = 0;      ///< in GemmTable::parts; of a tile of a group: its number in the B map
   uint8_t num_partials = 0;        ///< number of other partials (at most most_partials), if the tile completes a sum
   uint8_t own_partial = 0;         ///< place of the tile's own partial among all
   uint16_t num_partial_waits = 0;  ///< they follow the tile's own waits: for the other partials

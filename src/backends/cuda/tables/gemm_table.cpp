@@ -46,12 +46,14 @@ DeviceTable upload(const HostTable& table, cudaStream_t stream) {
   const std::vector<CUtensorMap> others(table.maps.begin() + at_hand, table.maps.end());
   all.add(others, &out.table.maps);
   all.add(table.tiles, &out.table.tiles);
+  all.add(table.families, &out.table.families);
   all.add(table.waits, &out.table.waits);
   all.add(table.posts, &out.table.posts);
   all.add(table.epilogue, &out.table.epilogue);
   all.add(table.writes, &out.table.writes);
   all.add(table.parts, &out.table.parts);
   out.memory = all.finish(stream);
+  out.table.num_families = static_cast<uint32_t>(table.families.size());
   out.table.num_tiles = static_cast<uint32_t>(table.tiles.size());
   out.table.num_maps = static_cast<uint32_t>(table.maps.size());
   return out;
@@ -247,6 +249,38 @@ HostTable plain_table(const PlainProduct& p) {
     }
   }
   set_cache_hints(table, p.shape, kNear);
+  return table;
+}
+
+GemmBodyKind kind_of(const GroupedProduct& product) {
+  return {.dtype = product.a.dtype,
+          .shape = product.shape,
+          .groups = is_gated(product.activation) ? Groups::gated : Groups::plain};
+}
+
+HostTable grouped_table(const GroupedProduct& p) {
+  const int64_t lines = is_gated(p.activation) ? 2 * p.c.cols : p.c.cols;
+  require(p.groups >= 1 && p.a.cols >= 1 && p.b.cols == p.a.cols && p.b.rows == p.groups * lines,
+          "{} groups of K = {} times {} x {}: want a B of {} lines for each", p.groups, p.a.cols, p.b.rows, p.b.cols,
+          lines);
+  require(p.a.dtype == p.b.dtype && p.a.dtype == p.c.dtype, "groups: A, B and C have one type");
+  HostTable table;
+  for (int box = kMostGroupRows; box >= 8; box /= 2) table.maps.push_back(make_group_a_map(p.a, box));
+  FamilyRecord family;
+  family.extents = p.extents;
+  family.extents_ld = static_cast<int32_t>(p.groups);
+  family.groups = static_cast<int32_t>(p.groups);
+  family.cols = static_cast<int32_t>(p.c.cols);
+  family.k_steps = static_cast<int32_t>(ceil_div(p.a.cols, kTileK));
+  family.b_map = static_cast<uint16_t>(table.maps.size());
+  family.c_map = family.b_map + 1;
+  family.rest_map = family.b_map + 2;
+  family.activation = p.activation;
+  family.ended = p.ended;
+  table.maps.push_back(make_group_b_map(p.b, p.groups, p.activation, p.shape));
+  table.maps.push_back(make_output_map(p.c));
+  table.maps.push_back(make_rest_map(p.c));
+  table.families.push_back(family);
   return table;
 }
 

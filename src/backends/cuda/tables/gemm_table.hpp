@@ -25,6 +25,7 @@ struct MovingMap {
 /// A GemmTable in the making, on the host.
 struct HostTable {
   std::vector<TileRecord> tiles{};
+  std::vector<FamilyRecord> families{};  ///< of grouped GEMMs, instead of tiles
   std::vector<WaitRecord> waits{};
   std::vector<PostRecord> posts{};
   std::vector<WriteRecord> writes{};
@@ -85,5 +86,29 @@ struct PlainProduct {
 
 /// The table of all tiles of C.
 [[nodiscard]] HostTable plain_table(const PlainProduct& product);
+
+/// Groups of rows of A times a B for each, on one GPU.
+struct GroupedProduct {
+  MatrixView a{};  ///< rows of all groups x K
+  MatrixView b{};  ///< the B of each group, [N,K], one below the other
+  MatrixView c{};  ///< rows of all groups x N, or N / 2 if gated; the dtype of A and B
+  int64_t groups = 0;
+  const int32_t* extents = nullptr;  ///< in device memory: `groups` first rows, multiples of 8, then as many ends
+  Activation activation = Activation::none;
+  TileShape shape = kWideGroups;  ///< or kNarrowGroups, if not gated
+  uint32_t* ended = nullptr;      ///< in device memory: zero, also after each call
+};
+
+/// The shape of the tiles of groups that are not gated, if so many rows are expected: few rows are bound by memory, and
+/// more tiles then use more SMs.
+[[nodiscard]] constexpr TileShape shape_of_groups(int64_t rows, int64_t groups) {
+  constexpr int64_t kFewRows = 64;
+  return rows <= kFewRows * groups ? kNarrowGroups : kWideGroups;
+}
+
+/// The body that multiplies the groups.
+[[nodiscard]] GemmBodyKind kind_of(const GroupedProduct& product);
+/// The table of one family. Throws Error(invalid_input) for sizes that no tile has.
+[[nodiscard]] HostTable grouped_table(const GroupedProduct& product);
 
 }  // namespace tilewire::cuda

@@ -1,0 +1,31 @@
+// Mixture of experts: the numbers and the placement of experts.
+// Part of problems; plans have the groups of each rank (RouteParams, body.hpp).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tilewire/activation.hpp"
+
+namespace tilewire {
+
+/// Experts of a mixture-of-experts layer. Expert e multiplies a token x by its part of w13, applies the activation, and
+/// multiplies by its part of w2.
+struct Experts {
+  int64_t count = 0;  ///< experts in all
+  int64_t top_k = 0;  ///< experts of a token
+  int64_t ffn = 0;    ///< columns between the two products, after the activation
+  Activation activation = Activation::swiglu;
+  /// The experts of each rank, in the order of its weights. An expert on several ranks is replicated: row t of the
+  /// tokens takes replica t % replicas. Empty: experts in order, an equal number on each rank (ceiling rule).
+  std::vector<std::vector<int64_t>> placement{};
+
+  bool operator==(const Experts&) const = default;
+};
+
+/// Columns of w13 of an expert: gate and up, or one matrix.
+[[nodiscard]] inline int64_t first_columns(const Experts& experts) {
+  return is_gated(experts.activation) ? 2 * experts.ffn : experts.ffn;
+}
+
+}  // namespace tilewire

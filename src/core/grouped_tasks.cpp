@@ -1,0 +1,176 @@
+// Tasks on grouped buffers: rules, and the extents that such tasks read.
+// Called by the validation of plans, the checker and the host backend.
+#include "core/grouped_tasks.hpp"
+
+#include <algorithm>
+
+#include "core/gemm_tasks.hpp"
+#include "core/text.hpp"
+#include "tilewire/print.hpp"
+
+namespace tilewire {
+namespace {
+
+using Broken = std::optional<std::string>;
+
+/// The parts of a task that its rules look at.
+struct Groups {
+  const Plan& plan;
+  const Task& task;
+
+  [[nodiscard]] const Buffer& buffer(const Region& region) const { return plan.buffers[region.buffer]; }
+  [[nodiscard]] bool grouped(const Region& region) const { return is_grouped(buffer(region)); }
+  [[nodiscard]] bool computes_with(Body body) const { return task.kind == TaskKind::compute && task.body == body; }
+
+  [[nodiscard]] Broken part_of_route(size_t index, DType dtype, Shape want, bool in_groups) const {
+    const Write& write = task.writes[index];
+    const Region& to = write.to;
+    const bool stored = write.first_row == 0 && write.first_col == 0 && write.mode == WriteMode::store;
+    const bool whole = to.row == 0 && to.col == 0 && Shape{to.rows, to.cols} == shape_on(buffer(to), to.rank);
+    // Extents and groups fill their buffers, and lists whole rows.
+    const bool placed = index < 2 ? whole : to.col == 0 && to.cols == shape_on(buffer(to), to.rank).cols;
+    const bool shaped = Shape{to.rows, to.cols} == want && grouped(to) == in_groups;
+    if (stored && placed && shaped && buffer(to).dtype == dtype) return std::nullopt;
+    return fmt::format("routes to {} of {}, want {} x {} of {}{}", region_name(plan, to), to_string(buffer(to).dtype),
+                       want.rows, want.cols, to_string(dtype), in_groups ? " in groups" : "");
+  }
+
+  [[nodiscard]] Broken of_route() const {
+    const Region& ids = task.reads[0];
+    const Region& weights = task.reads[1];
+    if (!task.route) return "routes, but has no experts";
+    const RouteParams& route = *task.route;
+    if (task.writes.size() != 4) return fmt::format("routes to {} results, want 4", task.writes.size());
+    if (buffer(ids).dtype != DType::int32 || buffer(weights).dtype != DType::fp32 || weights.rows != ids.rows ||
+        weights.cols != ids.cols)
+      return fmt::format("routes {} with {}: want int32 experts and as many fp32 weights", region_name(plan, ids),
+                         region_name(plan, weights));
+    if (route.experts < 1 || route.align < 1 || route.first_group < 0)
+      return fmt::format("routes to {} experts with align = {}, first_group = {}", route.experts, route.align,
+                         route.first_group);
+    for (const ExpertGroup& group : route.groups) {
+      const bool known = group.expert >= 0 && group.expert < route.experts;
+      if (!known || group.replica < 0 || group.replica >= group.replicas)
+        return fmt::format("routes to replica {} of {} of expert {} of {}", group.replica, group.replicas, group.expert,
+                           route.experts);
+    }
+    const int64_t groups = std::ssize(route.groups);
+    Broken broken = part_of_route(0, DType::int32, {2, groups}, false);
+    if (!broken) broken = part_of_route(1, DType::int32, {groups, 1}, true);
+    if (!broken) broken = part_of_route(2, DType::int32, {ids.rows, ids.cols}, false);
+    if (!broken) broken = part_of_route(3, DType::fp32, {ids.rows, ids.cols}, false);
+    if (broken) return broken;
+    if (buffer(task.writes[1].to).extents != task.writes[0].to.buffer)
+      return fmt::format("routes to {}, whose extents it does not write", region_name(plan, task.writes[1].to));
+    const int64_t rows = ids.rows * std::min(ids.cols, groups) + groups * (route.align - 1);
+    if (buffer(task.writes[1].to).most_rows < rows)
+      return fmt::format("routes to {}, which has room for {} rows, want {}", region_name(plan, task.writes[1].to),
+                         buffer(task.writes[1].to).most_rows, rows);
+    return std::nullopt;
+  }
+
+  [[nodiscard]] Broken of_pool() const {
+    const Region& indices = task.reads[1];
+    if (task.reads.size() == 3) {
+      const Region& weights = task.reads[2];
+      if (buffer(weights).dtype != DType::fp32 || weights.rows != indices.rows || weights.cols != indices.cols ||
+          grouped(weights) != grouped(indices))
+        return fmt::format("pools with the weights {}, want one of fp32 for each index of {}",
+                           region_name(plan, weights), region_name(plan, indices));
+    }
+    for (const Write& write : task.writes) {
+      const bool fits = grouped(write.to) == grouped(indices);
+      const bool same =
+          !grouped(indices) || (buffer(write.to).extents == buffer(indices).extents && write.to.row == indices.row &&
+                                write.to.rows == indices.rows && write.first_row == 0);
+      if (!fits || !same)
+        return fmt::format("pools by {} into {}: their groups differ", region_name(plan, indices),
+                           region_name(plan, write.to));
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] Broken of_grouped_gemm() const {
+    const Region& a = task.reads[0];
+    const Region& b = task.reads[1];
+    const bool nk = task.gemm.b_layout == BLayout::nk;
+    if (!grouped(a) || grouped(b) || buffer(a).dtype != buffer(b).dtype || !is_number(buffer(a).dtype))
+      return fmt::format("multiplies {} and {}: want groups, a B for each, and one floating type", region_name(plan, a),
+                         region_name(plan, b));
+    const int64_t parts = std::max<int64_t>(1, a.rows);
+    const int64_t depth = nk ? b.cols : b.rows / parts;
+    if (b.rows % parts != 0 || depth != a.cols)
+      return fmt::format("multiplies {} and {}: want {} matrices of depth {}", region_name(plan, a),
+                         region_name(plan, b), a.rows, a.cols);
+    if (a.col != 0 || a.cols != buffer(a).cols || b.col != 0 || b.cols != buffer(b).cols)
+      return fmt::format("multiplies {} and {}: a grouped GEMM takes all columns", region_name(plan, a),
+                         region_name(plan, b));
+    if (is_gated(task.activation) && columns_of_each_b(task) % 2 != 0)
+      return fmt::format("applies {} to {} columns, want an even number", to_string(task.activation),
+                         columns_of_each_b(task));
+    for (const Write& write : task.writes) {
+      const bool same = grouped(write.to) && buffer(write.to).extents == buffer(a).extents && write.to.row == a.row &&
+                        write.to.rows == a.rows && write.first_row == 0 && write.mode == WriteMode::store;
+      if (!same)
+        return fmt::format("multiplies {} into {}: their groups differ", region_name(plan, a),
+                           region_name(plan, write.to));
+    }
+    if (!task.epilogue.empty()) return "has a grouped GEMM with an epilogue: it takes an activation only";
+    return std::nullopt;
+  }
+
+  [[nodiscard]] Broken of_others() const {
+    const auto refuse = [&](const Region& region) {
+      return fmt::format("touches {}, which has groups: only routing, pools and grouped GEMMs can",
+                         region_name(plan, region));
+    };
+    for (const Region& read : task.reads) {
+      if (grouped(read)) return refuse(read);
+    }
+    for (const Region& addend : task.addends) {
+      if (grouped(addend)) return refuse(addend);
+    }
+    for (const Write& write : task.writes) {
+      if (grouped(write.to)) return refuse(write.to);
+    }
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+int64_t columns_of_each_b(const Task& task) {
+  const int64_t parts = std::max<int64_t>(1, task.reads[0].rows);
+  return task.gemm.b_layout == BLayout::nk ? task.reads[1].rows / parts : task.reads[1].cols;
+}
+
+std::optional<std::string> broken_rule_of_groups(const Plan& plan, const Task& task) {
+  const Groups groups{plan, task};
+  for (const EpilogueStep& step : task.epilogue) {
+    if (step.operand && groups.grouped(*step.operand)) return "has an epilogue with an operand in groups";
+  }
+  if (task.activation != Activation::none && !groups.computes_with(Body::grouped_gemm))
+    return fmt::format("has the activation {}, but is no grouped GEMM", to_string(task.activation));
+  if (task.route && !groups.computes_with(Body::route)) return "has experts, but routes nothing";
+  if (groups.computes_with(Body::route)) return groups.of_route();
+  if (groups.computes_with(Body::pool)) return groups.of_pool();
+  if (groups.computes_with(Body::grouped_gemm)) return groups.of_grouped_gemm();
+  return groups.of_others();
+}
+
+std::vector<Region> extents_read(const Plan& plan, const Task& task) {
+  std::vector<Region> extents;
+  if (task.kind == TaskKind::compute && task.body == Body::route) return extents;  // it makes them
+  const auto add = [&](const Region& region) {
+    const int of = plan.buffers[region.buffer].extents;
+    if (of < 0) return;
+    const Shape shape = shape_on(plan.buffers[of], region.rank);
+    const Region whole{region.rank, of, 0, shape.rows, 0, shape.cols};
+    if (std::ranges::find(extents, whole) == extents.end()) extents.push_back(whole);
+  };
+  for (const Region& read : task.reads) add(read);
+  for (const Write& write : task.writes) add(write.to);
+  return extents;
+}
+
+}  // namespace tilewire

@@ -1,0 +1,23 @@
+// Tasks on grouped buffers, whose rows are groups of rows: rules, and the extents that such tasks read.
+// Used by the validation of plans, the checker and the host backend.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tilewire/plan.hpp"
+
+namespace tilewire {
+
+/// The rule that a task breaks, as a clause that follows the task's name: of routing, of pools with weights, of grouped
+/// GEMMs, and of all tasks that touch grouped buffers. The task's regions are valid.
+[[nodiscard]] std::optional<std::string> broken_rule_of_groups(const Plan& plan, const Task& task);
+
+/// The extents of the groups that a task reads and writes, whole; a task reads them, too. None twice.
+[[nodiscard]] std::vector<Region> extents_read(const Plan& plan, const Task& task);
+
+/// Columns of the B of each group of a grouped GEMM.
+[[nodiscard]] int64_t columns_of_each_b(const Task& task);
+
+}  // namespace tilewire

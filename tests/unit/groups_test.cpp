@@ -1,0 +1,239 @@
+// Groups of rows in plans: rules of tasks, what the checker refuses, and groups with fixed rows for the simulator.
+// Built as part of the target `unit_check`.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "core/gemm_tasks.hpp"
+#include "lower/fix_groups.hpp"
+#include "schedules/parts.hpp"
+#include "tilewire/check.hpp"
+#include "tilewire/error.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/sim/sim.hpp"
+#include "tilewire/spi/operator.hpp"
+#include "unit/check_plans.hpp"
+
+namespace tilewire {
+namespace {
+
+using check_plans::expect_accepted;
+
+const Problem kLayer{
+    .op = "moe", .m = 20, .n = 12, .k = 16, .dtype = DType::bf16, .experts = Experts{.count = 6, .top_k = 2, .ffn = 8}};
+
+Plan layer(const char* schedule = "fused", int ranks = 2) {
+  return make_plan(kLayer, {.num_ranks = ranks}, {.schedule = schedule});
+}
+
+/// Tasks of a rank with this body, in the order of lanes.
+std::vector<Task*> tasks_of(Plan& plan, Body body, int rank = 0) {
+  std::vector<Task*> found;
+  for (Lane& lane : plan.lanes) {
+    for (Task& task : lane.tasks) {
+      if (lane.rank == rank && task.kind == TaskKind::compute && task.body == body) found.push_back(&task);
+    }
+  }
+  return found;
+}
+
+int buffer_of(const Plan& plan, const std::string& name) {
+  const auto found = std::ranges::find(plan.buffers, name, &Buffer::name);
+  return static_cast<int>(found - plan.buffers.begin());
+}
+
+/// A damaged plan is refused with this text.
+void expect_refused(const std::string& text, const std::function<void(Plan&)>& damage, const char* schedule = "fused") {
+  // "square": both layouts of w2 have the same shape.
+  const bool square = std::string(schedule) == "square";
+  Problem problem = kLayer;
+  if (square) problem.n = problem.experts->ffn;
+  Plan plan = make_plan(problem, {.num_ranks = 2}, {.schedule = square ? "fused" : schedule});
+  damage(plan);
+  std::string all;
+  for (const Violation& violation : check(plan).violations) all += violation.text + "\n";
+  EXPECT_NE(all.find(text), std::string::npos) << "want: " << text << "\nhave: " << all;
+}
+
+TEST(Groups, PlansAreAccepted) {
+  for (const char* schedule : {"fused", "sequential"}) {
+    for (const int ranks : {1, 2, 3, 7}) expect_accepted(layer(schedule, ranks));
+  }
+}
+
+TEST(Groups, ARoutingHasTheGroupsOfItsRank) {
+  const auto route = [](Plan& plan) -> RouteParams& { return *tasks_of(plan, Body::route)[0]->route; };
+  expect_refused("routes by", [&](Plan& plan) { route(plan).groups[1].expert = 5; });
+  expect_refused("routes by", [&](Plan& plan) { route(plan).groups[0] = {0, 1, 2}; });
+  expect_refused("routes by", [&](Plan& plan) { route(plan).first_group = 1; });
+  expect_refused("want 2 x 2 of int32", [&](Plan& plan) { route(plan).groups.pop_back(); });
+  expect_refused("replica 1 of 1", [&](Plan& plan) { route(plan).groups[0].replica = 1; });
+  expect_refused("align = 0", [&](Plan& plan) { route(plan).align = 0; });
+}
+
+TEST(Groups, AProductTakesItsOwnMatrices) {
+  expect_refused("of all ranks by", [](Plan& plan) {
+    std::vector<Task*> products = tasks_of(plan, Body::grouped_gemm);
+    std::swap(products[0]->reads[1], products[1]->reads[1]);
+  });
+  expect_refused("applies the activation",
+                 [](Plan& plan) { tasks_of(plan, Body::grouped_gemm)[0]->activation = Activation::swiglu_pairs; });
+  expect_refused("want groups, a B for each", [](Plan& plan) {
+    tasks_of(plan, Body::grouped_gemm)[0]->reads[0] = {.buffer = buffer_of(plan, "x"), .rows = 3, .cols = 16};
+  });
+  expect_refused("their groups differ", [](Plan& plan) {
+    Task& task = *tasks_of(plan, Body::grouped_gemm)[0];
+    task.writes[0].to.row += 1;
+  });
+  expect_refused("a grouped GEMM takes all columns", [](Plan& plan) {
+    Task& task = *tasks_of(plan, Body::grouped_gemm)[0];
+    task.reads[0].cols = task.reads[1].cols = 8;
+  });
+}
+
+TEST(Groups, ASumTakesThePlacesOfItsTokens) {
+  // The sums of experts are the pools with weights.
+  const auto sum = [](Plan& plan, size_t which) -> Task& {
+    std::vector<Task*> pools = tasks_of(plan, Body::pool);
+    std::erase_if(pools, [](const Task* task) { return task->reads.size() < 3; });
+    return *pools[which];
+  };
+  expect_refused("adds the sum of contributions", [&](Plan& plan) {
+    std::swap(sum(plan, 0).reads[1], sum(plan, 1).reads[1]);
+    std::swap(sum(plan, 0).reads[2], sum(plan, 1).reads[2]);
+  });
+  expect_refused("other tokens", [&](Plan& plan) { std::swap(sum(plan, 0).reads[2], sum(plan, 1).reads[2]); });
+  expect_refused("without weights", [&](Plan& plan) { sum(plan, 0).reads.pop_back(); });
+  expect_refused("it must read all", [&](Plan& plan) { sum(plan, 0).reads[0].rows -= 1; });
+}
+
+/// Plans that compute something else, each with one change.
+TEST(Groups, ForgedPlansAreRefused) {
+  const auto sum = [](Plan& plan) -> Task& {
+    std::vector<Task*> pools = tasks_of(plan, Body::pool);
+    return **std::ranges::find_if(pools, [](const Task* task) { return task->reads.size() == 3; });
+  };
+  const auto route = [](Plan& plan) -> Task& { return *tasks_of(plan, Body::route)[0]; };
+  const auto product = [](Plan& plan, size_t which) -> Task& { return *tasks_of(plan, Body::grouped_gemm)[which]; };
+  // The first expert of each token only.
+  expect_refused("of 2 columns", [&](Plan& plan) { sum(plan).reads[1].cols = sum(plan).reads[2].cols = 1; });
+  expect_refused("routes to", [&](Plan& plan) { route(plan).reads[0].cols = route(plan).reads[1].cols = 1; });
+  // Half of an expert's lines for each group.
+  expect_refused("want 16 rows for each", [&](Plan& plan) {
+    product(plan, 0).reads[1].rows = 8;
+    product(plan, 0).writes[0].to.cols = 4;
+  });
+  expect_refused("want 16 rows for each", [&](Plan& plan) { product(plan, 1).reads[1].row = 8; });
+  // No experts at all.
+  expect_refused("want the 3 groups of rank 0", [&](Plan& plan) { sum(plan).reads[0].rows = 0; });
+  // Results of a routing elsewhere in their buffers.
+  expect_refused("routes to", [&](Plan& plan) { route(plan).writes[2].first_row = 1; });
+  expect_refused("routes to", [&](Plan& plan) { route(plan).writes[1].mode = WriteMode::accumulate; });
+  expect_refused("routes to", [&](Plan& plan) {
+    plan.buffers[buffer_of(plan, "tokens")].cols = 2;
+    for (Shape& shape : plan.buffers[buffer_of(plan, "tokens")].shapes) shape.cols = 2;
+  });
+  // Some of the groups.
+  expect_refused("their groups differ", [&](Plan& plan) { product(plan, 0).writes[0].to.rows = 0; });
+  expect_refused("their groups differ", [&](Plan& plan) { tasks_of(plan, Body::pool)[0]->writes[0].to.rows = 0; });
+  expect_refused(
+      "the problem's layout is nk",
+      [&](Plan& plan) {
+        product(plan, 3).gemm.b_layout = BLayout::kn;  // w2: 8 x 8 of each expert
+      },
+      "square");
+  expect_refused("a GEMM call with the body route", [&](Plan& plan) { route(plan).kind = TaskKind::gemm_call; });
+  expect_refused("has room for", [&](Plan& plan) {
+    for (Buffer& buffer : plan.buffers) buffer.most_rows = std::min<int64_t>(buffer.most_rows, 20);
+  });
+  expect_refused("of the same groups", [&](Plan& plan) { plan.buffers[buffer_of(plan, "expert_h")].most_rows -= 1; });
+}
+
+TEST(Groups, ReplicasCountTokensOfAllRanks) {
+  Problem replicated = kLayer;
+  replicated.experts->placement = {{0, 1, 2, 3}, {3, 4, 5}};
+  Plan plan = make_plan(replicated, {.num_ranks = 2}, {.schedule = "fused"});
+  expect_accepted(plan);
+  // Rank 0 routes all tokens but the first.
+  Task& route = *tasks_of(plan, Body::route)[0];
+  for (Region& read : route.reads) read.row = 1, read.rows = 19;
+  for (const size_t list : {2, 3}) route.writes[list].to.rows = 19;
+  std::string all;
+  for (const Violation& violation : check(plan).violations) all += violation.text + "\n";
+  EXPECT_NE(all.find("2 replicas: they count from 0"), std::string::npos) << all;
+}
+
+TEST(Groups, OrderIsProven) {
+  // Every wait of a task on groups is needed, but for those on what follows from another wait.
+  const auto without_wait = [](Body body, const char* signal) {
+    return [=](Plan& plan) {
+      for (Task* task : tasks_of(plan, body)) {
+        std::erase_if(task->waits,
+                      [&](const Wait& wait) { return signal_name(plan, wait.signal).starts_with(signal); });
+      }
+    };
+  };
+  expect_refused("tokens", without_wait(Body::pool, "routed"));
+  expect_refused("all_x", without_wait(Body::pool, "x_arrived"));
+  expect_refused("expert_x", without_wait(Body::grouped_gemm, "grouped"));
+  expect_refused("expert_h", without_wait(Body::grouped_gemm, "hidden"));
+  expect_refused("expert_y", without_wait(Body::pool, "made"));
+  expect_refused("all_ids", without_wait(Body::route, "ids_arrived"));
+}
+
+TEST(Groups, TheExtentsAreRead) {
+  // A product that waits for its rows alone reads extents that another task of a pool may write later.
+  expect_refused("extents", [](Plan& plan) {
+    Task fill{.kind = TaskKind::fill};
+    const int extents = buffer_of(plan, "extents");
+    fill.writes = {{.to = {.buffer = extents, .rows = 2, .cols = 3}}};
+    plan.lanes.push_back({.rank = 0, .engine = Engine::copy, .name = "late", .tasks = {fill}});
+  });
+}
+
+TEST(Groups, OtherTasksMustNotTouchThem) {
+  expect_refused("only routing, pools and grouped GEMMs can", [](Plan& plan) {
+    const int buffer = buffer_of(plan, "expert_x");
+    plan.lanes.push_back({.rank = 0, .engine = Engine::copy, .name = "late"});
+    Task copy{.kind = TaskKind::copy, .reads = {{.buffer = buffer, .rows = 1, .cols = 16}}};
+    copy.writes = {{.to = {.buffer = buffer, .row = 1, .rows = 1, .cols = 16}}};
+    plan.lanes.back().tasks.push_back(copy);
+  });
+  Plan symmetric = layer();
+  symmetric.buffers[buffer_of(symmetric, "expert_x")].scope = Scope::symmetric;
+  symmetric.buffers[buffer_of(symmetric, "expert_x")].shapes.clear();
+  EXPECT_THROW(validate(symmetric), Error);
+  Plan elsewhere = layer();
+  elsewhere.buffers[buffer_of(elsewhere, "expert_x")].extents = buffer_of(elsewhere, "places");
+  EXPECT_THROW(validate(elsewhere), Error);
+}
+
+TEST(Groups, FixedRowsAreTimed) {
+  const Plan plan = layer("fused", 4);
+  EXPECT_TRUE(has_groups(plan));
+  EXPECT_THROW(static_cast<void>(simulate(plan, load_machine("h200x4"))), Error);
+  const Plan fixed = fix_groups(plan);
+  EXPECT_FALSE(has_groups(fixed));
+  EXPECT_NO_THROW(validate(fixed));
+  EXPECT_GT(simulate(fixed, load_machine("h200x4")).total_ns, 0);
+  // All pairs of token and expert are multiplied: gate and up of 8 columns by 16, then 12 columns by 8.
+  double multiplied = 0;
+  for (const Lane& lane : gemm_only(fixed).lanes) {
+    for (const Task& task : lane.tasks) multiplied += multiply_adds(task);
+  }
+  EXPECT_NEAR(multiplied, 20 * 2 * (2 * 8 * 16 + 12 * 8), 20 * 2 * 30) << "rows are rounded";
+}
+
+TEST(Groups, SkewTakesLonger) {
+  Problem large = kLayer;
+  large.m = 4096;
+  large.n = large.k = 2048;
+  large.experts = {.count = 32, .top_k = 4, .ffn = 1024};
+  const Plan plan = make_plan(large, {.num_ranks = 4}, {.schedule = "fused"});
+  const Machine machine = load_machine("h200x4");
+  EXPECT_GT(simulate(fix_groups(plan, zipf_rows), machine).total_ns, simulate(fix_groups(plan), machine).total_ns);
+}
+
+}  // namespace
+}  // namespace tilewire
