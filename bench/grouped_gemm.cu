@@ -106,38 +106,62 @@ struct Row {
   double error = 0;
 };
 
+/// The places of groups in memory, and rows of them to sample.
+struct Places {
+  std::vector<int> extents{};
+  std::vector<int> rows{};
+  std::vector<int> groups{};
+  int64_t end = 0;
+  int64_t rounded = 0;  ///< rows of all groups, each rounded up to 64
+  int64_t active = 0;   ///< groups with rows
+};
+
+Places places_of(const std::vector<int>& counts) {
+  Places places{.extents = std::vector<int>(2 * counts.size())};
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const int64_t begin = places.end;
+    places.extents[i] = static_cast<int>(begin);
+    places.extents[counts.size() + i] = static_cast<int>(begin + counts[i]);
+    for (const int64_t at : {begin, begin + counts[i] / 2, begin + counts[i] - 1}) {
+      if (counts[i] == 0) continue;
+      places.rows.push_back(static_cast<int>(at));
+      places.groups.push_back(static_cast<int>(i));
+    }
+    places.end = ceil_div(begin + counts[i], 8) * 8;
+    places.rounded += ceil_div(counts[i], 64) * 64;
+    places.active += counts[i] > 0;
+  }
+  return places;
+}
+
+/// The relative error of the sampled rows.
+double error_of(const Places& places, const Memory& m, int64_t n, int64_t k, bool gated) {
+  const auto blocks = static_cast<int>(places.rows.size());
+  CHECK(cudaMemset(m.sums, 0, 2 * sizeof(double)));
+  CHECK(cudaMemcpy(m.rows, places.rows.data(), blocks * sizeof(int), cudaMemcpyHostToDevice));
+  CHECK(cudaMemcpy(m.groups, places.groups.data(), blocks * sizeof(int), cudaMemcpyHostToDevice));
+  if (blocks > 0) sample<<<blocks, 64>>>(m.a, m.b, m.c, m.rows, m.groups, n, k, gated, m.sums);
+  double sums[2];
+  CHECK(cudaMemcpy(sums, m.sums, sizeof sums, cudaMemcpyDeviceToHost));
+  return sums[1] > 0 ? std::sqrt(sums[0] / sums[1]) : 0;
+}
+
 Row measure(const Model& model, int tokens, double skew, int ranks, int gemm, const Memory& m, const Timer& timer,
             const Rates& rates, int turns) {
   const std::vector<int> counts = counts_of(model, tokens, ranks, skew);
   const auto groups = static_cast<int64_t>(counts.size());
-  std::vector<int> extents(2 * counts.size());
-  std::vector<int> rows_of_blocks;
-  std::vector<int> groups_of_blocks;
+  const Places places = places_of(counts);
+  const int64_t next = places.end;
   Row row;
-  int64_t next = 0;
-  int64_t rounded = 0;
-  int64_t active = 0;
-  for (int64_t i = 0; i < groups; ++i) {
-    extents[i] = static_cast<int>(next);
-    extents[groups + i] = static_cast<int>(next + counts[i]);
-    for (const int64_t at : {next, next + counts[i] / 2, next + counts[i] - 1}) {
-      if (counts[i] > 0)
-        rows_of_blocks.push_back(static_cast<int>(at)), groups_of_blocks.push_back(static_cast<int>(i));
-    }
-    next = ceil_div(next + counts[i], 8) * 8;
-    row.rows += counts[i];
-    row.most = std::max(row.most, counts[i]);
-    rounded += ceil_div(counts[i], 64) * 64;
-    active += counts[i] > 0;
-  }
+  row.rows = std::accumulate(counts.begin(), counts.end(), 0);
+  row.most = *std::max_element(counts.begin(), counts.end());
   const bool first = gemm != 2;
   const bool gated = gemm == 0;
   const int64_t n = first ? 2 * model.ffn : model.hidden;
   const int64_t k = first ? model.hidden : model.ffn;
   const int64_t cols = gated ? n / 2 : n;
-  CHECK(cudaMemcpy(m.extents, extents.data(), extents.size() * sizeof(int), cudaMemcpyHostToDevice));
+  CHECK(cudaMemcpy(m.extents, places.extents.data(), places.extents.size() * sizeof(int), cudaMemcpyHostToDevice));
   CHECK(cudaMemset(m.c, 0xff, static_cast<size_t>(next * cols) * 2));
-  CHECK(cudaMemset(m.sums, 0, 2 * sizeof(double)));
   const TileShape shape = gated ? kWideGroups : shape_of_groups(row.rows, groups);
   const GroupedProduct product{.a = {m.a, DType::bf16, next, k, k},
                                .b = {m.b, DType::bf16, groups * n, k, k},
@@ -156,17 +180,11 @@ Row measure(const Model& model, int tokens, double skew, int ranks, int gemm, co
              (gated   ? "gemm1+swiglu"
               : first ? "gemm1"
                       : "gemm2");
-  row.roof_us =
-      std::max(2e6 * rounded * n * k / rates.flops, 2e6 * (active * n * k + row.rows * (k + cols)) / rates.bytes);
+  row.roof_us = std::max(2e6 * places.rounded * n * k / rates.flops,
+                         2e6 * (places.active * n * k + row.rows * (k + cols)) / rates.bytes);
   const int count = std::max(2, static_cast<int>(6000 / row.roof_us));
   for (int turn = 0; turn < turns; ++turn) row.us.push_back(timer.burst(run, count));
-  const auto blocks = static_cast<int>(rows_of_blocks.size());
-  CHECK(cudaMemcpy(m.rows, rows_of_blocks.data(), blocks * sizeof(int), cudaMemcpyHostToDevice));
-  CHECK(cudaMemcpy(m.groups, groups_of_blocks.data(), blocks * sizeof(int), cudaMemcpyHostToDevice));
-  if (blocks > 0) sample<<<blocks, 64>>>(m.a, m.b, m.c, m.rows, m.groups, n, k, gated, m.sums);
-  double sums[2];
-  CHECK(cudaMemcpy(sums, m.sums, sizeof sums, cudaMemcpyDeviceToHost));
-  row.error = sums[1] > 0 ? std::sqrt(sums[0] / sums[1]) : 0;
+  row.error = error_of(places, m, n, k, gated);
   return row;
 }
 

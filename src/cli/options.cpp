@@ -96,6 +96,28 @@ CLI::Option* add_operators(CLI::App& verb, Options& options, bool several) {
   return option;
 }
 
+namespace {
+
+void add_expert_flags(CLI::App& verb, Options& options, const std::string& group) {
+  verb.add_option("--experts", options.experts.count, "moe: experts, over all ranks (default 8)")
+      ->type_name("N")
+      ->group(group);
+  verb.add_option("--top-k", options.experts.top_k, "moe: experts of a token (default 2)")
+      ->type_name("N")
+      ->group(group);
+  verb.add_option("--ffn", options.experts.ffn, "moe: columns between the two products (default: -n)")
+      ->type_name("N")
+      ->group(group);
+  verb.add_option("--placement", options.placement, "moe: the experts of each rank, as JSON: [[0,1],[2,3]]")
+      ->type_name("JSON")
+      ->group(group);
+  verb.add_option("--activation", options.activation, "moe: none, relu, gelu, silu, swiglu (default) or swiglu_pairs")
+      ->type_name("NAME")
+      ->group(group);
+}
+
+}  // namespace
+
 void add_problem_flags(CLI::App& verb, Options& options) {
   const std::string group = "Problem";
   verb.add_option("-m", options.m, "Rows of the output (tokens), over all ranks")->type_name("N")->group(group);
@@ -142,21 +164,7 @@ void add_problem_flags(CLI::App& verb, Options& options) {
                   "Quantise the normalised rows; also return a scale for each row")
       ->type_name("fp8_e4m3|int8")
       ->group(group);
-  verb.add_option("--experts", options.experts.count, "moe: experts, over all ranks (default 8)")
-      ->type_name("N")
-      ->group(group);
-  verb.add_option("--top-k", options.experts.top_k, "moe: experts of a token (default 2)")
-      ->type_name("N")
-      ->group(group);
-  verb.add_option("--ffn", options.experts.ffn, "moe: columns between the two products (default: -n)")
-      ->type_name("N")
-      ->group(group);
-  verb.add_option("--placement", options.placement, "moe: the experts of each rank, as JSON: [[0,1],[2,3]]")
-      ->type_name("JSON")
-      ->group(group);
-  verb.add_option("--activation", options.activation, "moe: none, relu, gelu, silu, swiglu (default) or swiglu_pairs")
-      ->type_name("NAME")
-      ->group(group);
+  add_expert_flags(verb, options, group);
   verb.add_flag("--gathered", options.gathered, "all_gather_gemm: also return the gathered input")->group(group);
   verb.add_flag("--allow-tf32", options.allow_tf32, "fp32 products may be rounded to TF32")->group(group);
   verb.add_option("--arena", options.arena, "Caller's buffers placed where peers can address them: a,c")

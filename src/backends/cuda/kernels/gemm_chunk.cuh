@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "backends/cuda/kernels/elements.cuh"
-#include "backends/cuda/kernels/gemm_cta.cuh"
+#include "backends/cuda/kernels/gemm_stage.cuh"
 
 namespace tilewire::cuda {
 

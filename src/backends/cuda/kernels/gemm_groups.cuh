@@ -215,6 +215,13 @@ __device__ inline bool fetch_group_tile(const Cta<Body>& cta, uint32_t index, ui
   return !found;
 }
 
+/// The same for a CTA's first tile, before its roles begin. `epoch`: set to the number of the call.
+template <class Body>
+__device__ inline bool fetch_first_of_groups(const Cta<Body>& cta, FamilyCursor& at, uint64_t& epoch) {
+  if (cta.launch.workers.counters != nullptr) epoch = calls_before(cta.launch.workers);
+  return fetch_group_tile(cta, next_task(cta, 0), epoch, at, cta.control.slots[0], nullptr, 0);
+}
+
 /// The scheduler warp of tiles of groups.
 template <class Body>
 __device__ void schedule_groups(const Cta<Body>& cta, FamilyCursor at, uint64_t epoch, bool end) {

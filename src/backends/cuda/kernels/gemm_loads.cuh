@@ -2,7 +2,7 @@
 // Used by gemm_producer.cuh.
 #pragma once
 
-#include "backends/cuda/kernels/gemm_cta.cuh"
+#include "backends/cuda/kernels/gemm_stage.cuh"
 
 namespace tilewire::cuda {
 

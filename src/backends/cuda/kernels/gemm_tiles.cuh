@@ -5,83 +5,13 @@
 #include "backends/cuda/kernels/gemm_cluster_split_k.cuh"
 #include "backends/cuda/kernels/gemm_epilogue.cuh"
 #include "backends/cuda/kernels/gemm_groups.cuh"
+#include "backends/cuda/kernels/gemm_multiply.cuh"
 #include "backends/cuda/kernels/gemm_producer.cuh"
 #include "backends/cuda/kernels/gemm_scheduler.cuh"
 #include "backends/cuda/kernels/gemm_store.cuh"
-#include "backends/cuda/kernels/wgmma.cuh"
 #include "backends/cuda/kernels/workers.cuh"
 
 namespace tilewire::cuda {
-
-/// One step of K for kCols columns of wgmma; `a` and `b` are descriptors of the consumer's part.
-/// NOTE: keep all functions from here to consume_tiles inline: otherwise ptxas makes each wgmma wait for the last one.
-template <class Body, int kCols>
-__device__ __forceinline__ void multiply_cols(float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a, uint64_t b,
-                                              bool add) {
-  // Bytes from one wgmma to the next, 16 elements of K.
-  constexpr int kAdvanceA = Body::kSwapAb && Body::kNMajor ? 16 * 128 : 32;
-  constexpr int kAdvanceB = !Body::kSwapAb && Body::kNMajor ? 16 * 128 : 32;
-  ptx::matrix_fence();
-#pragma unroll
-  for (int k = 0; k < kTileK / 16; ++k) {
-#pragma unroll
-    for (int m = 0; m < Body::kBlocksM; ++m) {
-      ptx::multiply<typename Body::In, kAdvanceA != 32, kAdvanceB != 32, kCols>(
-          sums[m], a + ((m * 64 * 128 + k * kAdvanceA) >> 4), b + (k * kAdvanceB >> 4), add || k > 0);
-    }
-  }
-  ptx::matrix_commit();
-}
-
-/// The same for the launch's runtime number of rows, with code for each number.
-template <class Body, int kFirst, int kLast>
-__device__ __forceinline__ void multiply_rows(float (&sums)[Body::kBlocksM][Body::kGroupN / 2], uint64_t a, uint64_t b,
-                                              bool add, int rows) {
-  if constexpr (kFirst == kLast) {
-    multiply_cols<Body, kFirst>(sums, a, b, add);
-  } else {
-    constexpr int kMiddle = (kFirst / 8 + kLast / 8) / 2 * 8;
-    if (rows <= kMiddle) {
-      multiply_rows<Body, kFirst, kMiddle>(sums, a, b, add, rows);
-    } else {
-      multiply_rows<Body, kMiddle + 8, kLast>(sums, a, b, add, rows);
-    }
-  }
-}
-
-/// One step of K for one consumer warpgroup; `a` and `b` are descriptors of its part of stage 0.
-template <class Body>
-__device__ __forceinline__ void multiply_op(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
-                                            uint64_t a, uint64_t b, int stage, bool add, int rows) {
-  a += stage * (Body::kStageBytes >> 4);
-  b += stage * (Body::kStageBytes >> 4);
-  if constexpr (Body::kSwapAb) {
-    multiply_rows<Body, Body::kLeastM, Body::kTileM>(sums, a, b, add, rows);
-  } else {
-    multiply_cols<Body, Body::kGroupN>(sums, a, b, add);
-  }
-}
-
-/// One step of K. Release the stage of the step before when this step's wgmma are issued. With kSplitN (few rows)
-/// memory is the limit and the next step may come late: release this step's stage as soon as it is read.
-template <class Body>
-__device__ __forceinline__ void take_op(const Cta<Body>& cta, float (&sums)[Body::kBlocksM][Body::kGroupN / 2],
-                                        uint64_t a, uint64_t b, int step, int rows, Ring<Body::kStages>& stage,
-                                        int& previous) {
-  ptx::barrier_wait(&cta.control.full[stage.index], stage.phase);
-  multiply_op(cta, sums, a, b, stage.index, step > 0, rows);
-  if constexpr (Body::kSplitN) {
-    ptx::matrix_wait<0>();
-    release_stage(cta, stage.index);
-  } else {
-    if (step > 0) {
-      ptx::matrix_wait<1>();
-      release_stage(cta, previous);
-    }
-    previous = stage.index;
-  }
-  stage.next();
-}
 
 /// The first steps of a tile. After every few steps, send one deferred chunk of the tile before. Returns the number of
 /// steps taken.
@@ -163,6 +93,17 @@ __device__ inline bool is_going(const Cta<Body>& cta, const Ring<kSlots>& slot, 
   return ptx::all_of_group(ptx::barrier_test(&cta.control.going[slot.index], slot.phase), 1 + group);
 }
 
+/// The end of a tile that completes no sum: its epilogue, or the activation of its group.
+template <class Body>
+__device__ __forceinline__ void end_products(const Cta<Body>& cta, const TaskSlot& task, int group,
+                                             float (&sums)[Body::kBlocksM][Body::kGroupN / 2]) {
+  if constexpr (Body::kGroups) {
+    activate<Body>(cta.launch.table.families[task.family].activation, sums);
+  } else {
+    apply_steps(cta, task.tile, group, sums);
+  }
+}
+
 /// A consumer warpgroup: multiplies its part of each tile and hands the results to the storing warp.
 template <class Body>
 __device__ __forceinline__ void consume_tiles(const Cta<Body>& cta, int group) {
@@ -207,11 +148,7 @@ __device__ __forceinline__ void consume_tiles(const Cta<Body>& cta, int group) {
         continue;
       }
     }
-    if constexpr (Body::kGroups) {
-      activate<Body>(cta.launch.table.families[control.slots[slot.index].family].activation, sums);
-    } else {
-      if (!sum) apply_steps(cta, tile, group, sums);
-    }
+    if (!sum) end_products(cta, control.slots[slot.index], group, sums);
     if (Body::kDefer && (sum || !(tile.flags & kOutputFp32))) {
 #pragma unroll
       for (int m = 0; m < Body::kBlocksOut; ++m) pack_sums<In>(deferred.packed + m * Body::kGroupN / 4, sums[m]);
@@ -249,13 +186,12 @@ __device__ __forceinline__ void compute_role(const GemmLaunch& launch, uint32_t 
   bool none = false;
   [[maybe_unused]] FamilyCursor families;
   [[maybe_unused]] uint64_t epoch = 0;
-  if constexpr (Body::kGroups) {
-    if (warp == 1) {
-      if (launch.workers.counters != nullptr) epoch = calls_before(launch.workers);
-      none = fetch_group_tile(cta, next_task(cta, 0), epoch, families, cta.control.slots[0], nullptr, 0);
+  if (warp == 1) {
+    if constexpr (Body::kGroups) {
+      none = fetch_first_of_groups(cta, families, epoch);
+    } else {
+      none = fetch_first(cta);
     }
-  } else {
-    if (warp == 1) none = fetch_first(cta);
   }
   if (warp == 2) ready_maps(launch.table);
   if (threadIdx.x == 96) init_control(cta);
