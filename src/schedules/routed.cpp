@@ -111,9 +111,9 @@ class RoutedPlanner {
     const Engine engine = config().copy_workers > 0 ? Engine::serial : Engine::copy;
     const int exchange = build_.add_lane(rank, engine, "exchange", config().copy_workers);
     const int route = build_.add_lane(rank, Engine::serial, "route");
-    const int gather = build_.add_lane(rank, Engine::reduce, "group");
+    const int gather = build_.add_lane(rank, Engine::reduce, "group", config().reduce_workers);
     const int tiles = build_.add_lane(rank, Engine::tiles, "tiles", config().tile_workers);
-    const int sums = build_.add_lane(rank, Engine::reduce, "combine");
+    const int sums = build_.add_lane(rank, Engine::reduce, "combine", config().reduce_workers);
     if (n_ > 1) add_exchange(rank, exchange);
     add_route(rank, route);
     add_groups(rank, gather);
