@@ -98,8 +98,6 @@ class StructureCheck {
     for (const Write& write : task.writes) {
       if (!is_norm(task) && !has_several_results(task)) check_number(write.to);
     }
-    if (task.kind == TaskKind::gemm_call && !facts_of(task.body).multiplies)
-      refuse("{}: a GEMM call with the body {}", name(), to_string(task.body));
     if (is_norm(task) && wanted_.norm != task.norm)
       refuse("{} applies the norm {}, the problem's is {}", name(), to_string(task.norm),
              wanted_.norm ? to_string(*wanted_.norm) : "none");
@@ -117,10 +115,15 @@ class StructureCheck {
              to_string(task.gemm.b_layout), to_string(*wanted_.b_layout));
   }
 
+  /// Groups of this rank in the problem.
+  [[nodiscard]] int64_t groups_of_rank() const {
+    return rank() < std::ssize(wanted_.routes) ? std::ssize(wanted_.routes[rank()].groups) : 0;
+  }
+
   /// A sum of experts takes the rows of all groups of its rank.
   void check_sum_of_experts(const Task& task) {
     const Region& table = task.reads[0];
-    const auto groups = rank() < std::ssize(wanted_.routes) ? std::ssize(wanted_.routes[rank()].groups) : 0;
+    const int64_t groups = groups_of_rank();
     if (!is_grouped(plan_.buffers[table.buffer]) || table.rows != groups)
       refuse("{} sums {} by weight: want the {} groups of rank {}", name(), region_name(plan_, table), groups, rank());
   }
@@ -143,8 +146,7 @@ class StructureCheck {
     if (meaning == wanted_.meanings.end())
       return refuse("{} multiplies groups by {}, which is neither w13 nor w2", name(), region_name(plan_, b));
     // The B of a group is the rank's part of w13 or w2 over its groups.
-    const auto groups = rank() < std::ssize(wanted_.routes) ? std::ssize(wanted_.routes[rank()].groups) : 0;
-    const int64_t lines = shape_on(plan_.buffers[b.buffer], b.rank).rows / std::max<int64_t>(1, groups);
+    const int64_t lines = shape_on(plan_.buffers[b.buffer], b.rank).rows / std::max<int64_t>(1, groups_of_rank());
     if (lines == 0 || b.rows != task.reads[0].rows * lines || b.row % lines != 0)
       refuse("{} multiplies {} groups by {}: want {} rows for each", name(), task.reads[0].rows, region_name(plan_, b),
              lines);

@@ -41,13 +41,11 @@ double norm_ops(const Task& task) {
   return 4.0 * static_cast<double>(task.reads[0].rows) * static_cast<double>(task.reads[0].cols);
 }
 
-int64_t normed_rows(const Task& task) { return task.reads[0].rows; }
+int64_t rows_of_first(const Task& task) { return task.reads[0].rows; }
 
 Shape routed_shape(const Task& task) { return {task.reads[0].rows, task.reads[0].cols}; }
 
 double route_ops(const Task& task) { return static_cast<double>(task.reads[0].rows * task.reads[0].cols); }
-
-int64_t routed_rows(const Task& task) { return task.reads[0].rows; }
 
 Shape grouped_shape(const Task& task) {
   return {task.reads[0].rows, columns_of_each_b(task) / (is_gated(task.activation) ? 2 : 1)};
@@ -59,16 +57,14 @@ double grouped_ops(const Task& task) {
          static_cast<double>(task.reads[0].cols);
 }
 
-int64_t grouped_rows(const Task& task) { return task.reads[0].rows; }
-
 constexpr int64_t kMany = 1 << 20;
 
 constexpr std::array kBodies{
     BodyFacts{Body::gemm, product_shape, product_ops, all_rows, 2, kMany, true, false},
     BodyFacts{Body::pool, pooled_shape, pooled_ops, lookups, 2, 3, false, true},
-    BodyFacts{Body::norm, normed_shape, norm_ops, normed_rows, 2, 3, false, false},
-    BodyFacts{Body::route, routed_shape, route_ops, routed_rows, 2, 2, false, true, true},
-    BodyFacts{Body::grouped_gemm, grouped_shape, grouped_ops, grouped_rows, 2, 2, false, false},
+    BodyFacts{Body::norm, normed_shape, norm_ops, rows_of_first, 2, 3, false, false},
+    BodyFacts{Body::route, routed_shape, route_ops, rows_of_first, 2, 2, false, true, true},
+    BodyFacts{Body::grouped_gemm, grouped_shape, grouped_ops, rows_of_first, 2, 2, false, false},
 };
 static_assert(kBodies[static_cast<size_t>(Body::gemm)].body == Body::gemm);
 static_assert(kBodies[static_cast<size_t>(Body::pool)].body == Body::pool);

@@ -24,15 +24,16 @@ namespace tilewire {
 /// Whether a task multiplies: a tile, or a whole GEMM by the library.
 [[nodiscard]] inline bool is_product(const Task& task) { return computes(task) && facts_of(task.body).multiplies; }
 
-/// Whether a task normalises rows.
-[[nodiscard]] inline bool is_norm(const Task& task) {
-  return task.kind == TaskKind::compute && task.body == Body::norm;
+/// Whether a task of kind `compute` has this body.
+[[nodiscard]] inline bool computes_with(const Task& task, Body body) {
+  return task.kind == TaskKind::compute && task.body == body;
 }
 
+/// Whether a task normalises rows.
+[[nodiscard]] inline bool is_norm(const Task& task) { return computes_with(task, Body::norm); }
+
 /// Whether a task multiplies groups of rows.
-[[nodiscard]] inline bool is_grouped_gemm(const Task& task) {
-  return task.kind == TaskKind::compute && task.body == Body::grouped_gemm;
-}
+[[nodiscard]] inline bool is_grouped_gemm(const Task& task) { return computes_with(task, Body::grouped_gemm); }
 
 /// Whether a task's results are several matrices, one for each write.
 [[nodiscard]] inline bool has_several_results(const Task& task) {

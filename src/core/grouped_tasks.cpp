@@ -20,7 +20,6 @@ struct Groups {
 
   [[nodiscard]] const Buffer& buffer(const Region& region) const { return plan.buffers[region.buffer]; }
   [[nodiscard]] bool grouped(const Region& region) const { return is_grouped(buffer(region)); }
-  [[nodiscard]] bool computes_with(Body body) const { return task.kind == TaskKind::compute && task.body == body; }
 
   [[nodiscard]] Broken part_of_route(size_t index, DType dtype, Shape want, bool in_groups) const {
     const Write& write = task.writes[index];
@@ -62,7 +61,7 @@ struct Groups {
     if (broken) return broken;
     if (buffer(task.writes[1].to).extents != task.writes[0].to.buffer)
       return fmt::format("routes to {}, whose extents it does not write", region_name(plan, task.writes[1].to));
-    const int64_t rows = ids.rows * std::min(ids.cols, groups) + groups * (route.align - 1);
+    const int64_t rows = most_rows_of(route, ids.rows, ids.cols);
     if (buffer(task.writes[1].to).most_rows < rows)
       return fmt::format("routes to {}, which has room for {} rows, want {}", region_name(plan, task.writes[1].to),
                          buffer(task.writes[1].to).most_rows, rows);
@@ -144,23 +143,28 @@ int64_t columns_of_each_b(const Task& task) {
   return task.gemm.b_layout == BLayout::nk ? task.reads[1].rows / parts : task.reads[1].cols;
 }
 
+int64_t most_rows_of(const RouteParams& route, int64_t tokens, int64_t top_k) {
+  const int64_t groups = std::ssize(route.groups);
+  return tokens * std::min(top_k, groups) + groups * (route.align - 1);
+}
+
 std::optional<std::string> broken_rule_of_groups(const Plan& plan, const Task& task) {
   const Groups groups{plan, task};
   for (const EpilogueStep& step : task.epilogue) {
     if (step.operand && groups.grouped(*step.operand)) return "has an epilogue with an operand in groups";
   }
-  if (task.activation != Activation::none && !groups.computes_with(Body::grouped_gemm))
+  if (task.activation != Activation::none && !is_grouped_gemm(task))
     return fmt::format("has the activation {}, but is no grouped GEMM", to_string(task.activation));
-  if (task.route && !groups.computes_with(Body::route)) return "has experts, but routes nothing";
-  if (groups.computes_with(Body::route)) return groups.of_route();
-  if (groups.computes_with(Body::pool)) return groups.of_pool();
-  if (groups.computes_with(Body::grouped_gemm)) return groups.of_grouped_gemm();
+  if (task.route && !computes_with(task, Body::route)) return "has experts, but routes nothing";
+  if (computes_with(task, Body::route)) return groups.of_route();
+  if (computes_with(task, Body::pool)) return groups.of_pool();
+  if (is_grouped_gemm(task)) return groups.of_grouped_gemm();
   return groups.of_others();
 }
 
 std::vector<Region> extents_read(const Plan& plan, const Task& task) {
   std::vector<Region> extents;
-  if (task.kind == TaskKind::compute && task.body == Body::route) return extents;  // it makes them
+  if (computes_with(task, Body::route)) return extents;  // it makes them
   const auto add = [&](const Region& region) {
     const int of = plan.buffers[region.buffer].extents;
     if (of < 0) return;

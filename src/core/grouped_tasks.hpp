@@ -1,5 +1,5 @@
 // Tasks on grouped buffers, whose rows are groups of rows: rules, and the extents that such tasks read.
-// Used by the validation of plans, the checker and the host backend.
+// Used by the validation of plans, the planner of routed plans, the checker and the host backend.
 #pragma once
 
 #include <optional>
@@ -16,6 +16,9 @@ namespace tilewire {
 
 /// The extents of the groups that a task reads and writes, whole; a task reads them, too. None twice.
 [[nodiscard]] std::vector<Region> extents_read(const Plan& plan, const Task& task);
+
+/// Rows of memory, enough for any routing of tokens to the groups of a rank; `top_k`: experts of a token.
+[[nodiscard]] int64_t most_rows_of(const RouteParams& route, int64_t tokens, int64_t top_k);
 
 /// Columns of the B of each group of a grouped GEMM.
 [[nodiscard]] int64_t columns_of_each_b(const Task& task);

@@ -75,13 +75,18 @@ class Fixer {
     buffer.most_rows = 0;
   }
 
-  /// Groups of a region as rows.
-  [[nodiscard]] Region in_rows(Region region) {
-    const Buffer& buffer = plan_.buffers[region.buffer];
-    if (!is_grouped(buffer)) return region;
-    const std::vector<int64_t>& of = begins(region.rank, buffer.extents);
+  /// The same of the groups of a region.
+  [[nodiscard]] const std::vector<int64_t>& begins_of(const Region& region) {
+    const std::vector<int64_t>& of = begins(region.rank, plan_.buffers[region.buffer].extents);
     if (of.empty())
       fail(ErrorKind::unsupported, "groups with fixed rows: no task routes {}", region_name(plan_, region));
+    return of;
+  }
+
+  /// Groups of a region as rows.
+  [[nodiscard]] Region in_rows(Region region) {
+    if (!is_grouped(plan_.buffers[region.buffer])) return region;
+    const std::vector<int64_t>& of = begins_of(region);
     const int64_t end = of[region.row + region.rows];
     region.row = of[region.row];
     region.rows = end - region.row;
@@ -135,8 +140,7 @@ class Fixer {
     const Region& a = task.reads[0];
     const int64_t lines = columns_of_each_b(task);
     const Write& write = task.writes[0];
-    static_cast<void>(in_rows(a));
-    const std::vector<int64_t>& of = begins(a.rank, plan_.buffers[a.buffer].extents);
+    const std::vector<int64_t>& of = begins_of(a);
     for (int64_t group = a.row; group < a.row + a.rows; ++group) {
       const int64_t count = of[group + 1] - of[group];
       const int64_t down = ceil_div(count, task.gemm.tile_m);

@@ -88,9 +88,4 @@ std::vector<RouteParams> routes_of(const Problem& problem, int num_ranks) {
   return routes;
 }
 
-int64_t most_rows_of_experts(const Problem& problem, int num_ranks, int rank) {
-  const auto placement = placement_of(*problem.experts, num_ranks);
-  return problem.m * std::min<int64_t>(problem.experts->top_k, std::ssize(placement[rank]));
-}
-
 }  // namespace tilewire

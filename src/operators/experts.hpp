@@ -15,7 +15,5 @@ void validate_experts(const Problem& problem, int num_ranks);
 [[nodiscard]] std::vector<std::vector<int64_t>> placement_of(const Experts& experts, int num_ranks);
 /// How each rank routes tokens to its experts. The problem is valid.
 [[nodiscard]] std::vector<RouteParams> routes_of(const Problem& problem, int num_ranks);
-/// Most rows of tokens that the experts of `rank` get, without the rows between groups.
-[[nodiscard]] int64_t most_rows_of_experts(const Problem& problem, int num_ranks, int rank);
 
 }  // namespace tilewire

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/grouped_tasks.hpp"
 #include "operators/experts.hpp"
 #include "schedules/builder.hpp"
 #include "schedules/knobs.hpp"
@@ -70,8 +71,7 @@ class RoutedPlanner {
     for (int rank = 0; rank < n_; ++rank) {
       groups_.push_back(groups_of(rank));
       most_groups_ = std::max(most_groups_, groups_of(rank));
-      const int64_t rows = most_rows_of_experts(problem(), n_, rank);
-      most_rows_ = std::max(most_rows_, rows + groups_of(rank) * (kAlign - 1));
+      most_rows_ = std::max(most_rows_, most_rows_of(routes_[rank], problem().m, experts().top_k));
     }
     const DType dtype = problem().dtype;
     const int64_t m = problem().m;
@@ -160,16 +160,12 @@ class RoutedPlanner {
     if (n_ > 1) build_.add(lane, {.kind = TaskKind::sync, .waits = {{{rank, arrived_}, kAllPosts}}});
   }
 
-  [[nodiscard]] Region groups(int rank, int buffer, Range some, Range cols) const {
-    return PlanBuilder::region(rank, buffer, some, cols);
-  }
-
   void add_groups(int rank, int lane) {
     const std::vector<Range> families = families_of(rank);
     for (size_t i = 0; i < families.size(); ++i) {
       Task task{.kind = TaskKind::compute, .body = Body::pool};
-      task.reads = {all_of(rank, "x", all_x_), groups(rank, tokens_, families[i], {0, 1})};
-      task.writes = {{groups(rank, expert_x_, families[i], {0, problem().k})}};
+      task.reads = {all_of(rank, "x", all_x_), PlanBuilder::region(rank, tokens_, families[i], {0, 1})};
+      task.writes = {{PlanBuilder::region(rank, expert_x_, families[i], {0, problem().k})}};
       task.waits = {{{rank, routed_}}};
       if (n_ > 1) task.waits.push_back({{rank, arrived_}, kAllPosts});
       task.posts = {{{rank, grouped_ + static_cast<int>(i)}}};
@@ -188,8 +184,9 @@ class RoutedPlanner {
     const std::vector<Range> families = families_of(rank);
     const auto product = [&](size_t i, int a, const char* b, Activation activation, int c, Range cols) {
       Task task{.kind = TaskKind::compute, .body = Body::grouped_gemm, .activation = activation};
-      task.reads = {groups(rank, a, families[i], {0, build_.plan().buffers[a].cols}), matrices(rank, b, families[i])};
-      task.writes = {{.to = groups(rank, c, families[i], cols), .first_col = cols.begin}};
+      task.reads = {PlanBuilder::region(rank, a, families[i], {0, build_.plan().buffers[a].cols}),
+                    matrices(rank, b, families[i])};
+      task.writes = {{.to = PlanBuilder::region(rank, c, families[i], cols), .first_col = cols.begin}};
       return task;
     };
     for (size_t i = 0; i < families.size(); ++i) {
@@ -234,7 +231,7 @@ class RoutedPlanner {
   void add_sum_of_experts(int rank, int lane, int owner, Range tokens, Range cols, Signal landed, size_t chunk) {
     const Range of_all{tokens_of(owner).begin + tokens.begin, tokens_of(owner).begin + tokens.end};
     Task task{.kind = TaskKind::compute, .body = Body::pool};
-    task.reads = {groups(rank, expert_y_, {0, groups_of(rank)}, cols),
+    task.reads = {PlanBuilder::region(rank, expert_y_, {0, groups_of(rank)}, cols),
                   PlanBuilder::region(rank, places_, of_all, {0, experts().top_k}),
                   PlanBuilder::region(rank, shares_, of_all, {0, experts().top_k})};
     task.writes = {{partials(owner, rank, tokens, cols)}};
