@@ -5,8 +5,9 @@
 
 A layer is tensor-parallel and has no attention: qkv, o, all-reduce + residual + RMSNorm, gate and up, SwiGLU, down,
 all-reduce + residual + RMSNorm. Contenders: the GEMMs and the glue alone, NCCL, PyTorch's one-shot all-reduce (as vLLM's
-custom one), tilewire, tilewire also for qkv, gate and up (in a group of this rank alone). The glue of all but tilewire is compiled by torch.compile. Interleaved; us per layer, medians of the
-slowest rank. Results are compared with NCCL's. The package tilewire must be installed.
+custom one), tilewire, and tilewire for qkv, and for gate and up with SwiGLU, too (in a group of this rank alone).
+torch.compile makes the glue of all but the last. Interleaved; us per layer, medians of the slowest rank. Results are
+compared with NCCL's. The package tilewire must be installed.
 """
 import argparse
 import json
@@ -44,6 +45,11 @@ def swiglu(gate_up):
     return F.silu(gate) * up
 
 
+def in_pairs(gate_up):
+    """The rows of a weight so that gate and up of a column are neighbours."""
+    return torch.stack(gate_up.chunk(2), 1).reshape(gate_up.shape)
+
+
 class Step:
     """The tensors of one model and batch, and the pass through the layers of each contender."""
 
@@ -53,6 +59,7 @@ class Step:
         weight = lambda n, k: torch.randn(n, k, device=ranks.device).mul_(k**-0.5).bfloat16()
         self.layers = [(weight(qkv // size, hidden), weight(hidden, hidden // size), weight(2 * wide // size, hidden),
                         weight(hidden, wide // size)) for _ in range(layers)]
+        self.pairs = [in_pairs(gate_up) for _, _, gate_up, _ in self.layers]
         self.gamma = torch.ones(hidden, device=ranks.device, dtype=torch.bfloat16)
         torch.manual_seed(1)
         self.start = torch.randn(batch, hidden, device=ranks.device).bfloat16()
@@ -69,8 +76,7 @@ class Step:
     def contenders(self):
         return {"gemms": lambda: self._by(lambda x, w: torch.mm(x, w.t(), out=self.shared)), "nccl": self._by_nccl,
                 "torch one-shot": self._by_one_shot,
-                "tilewire": lambda: self._by_tilewire(lambda x, w: torch.mm(x, w.t())),
-                "tilewire, all products": lambda: self._by_tilewire(lambda x, w: tt.all_gather_matmul(x, w.t(), self.alone))}
+                "tilewire": lambda: self._by_tilewire(False), "tilewire, all products": lambda: self._by_tilewire(True)}
 
     def _by(self, reduced):
         """A pass with `reduced`, the sum over ranks of a product."""
@@ -95,15 +101,19 @@ class Step:
 
         self._by(reduced)
 
-    def _by_tilewire(self, product):
+    def _by_tilewire(self, all_products):
+        def product(x, weight, activation=""):
+            return tt.all_gather_matmul(x, weight.t(), self.alone, activation=activation) if all_products else torch.mm(x, weight.t())
+
         def reduced(x, weight, out):
             options = {"residual": self.residual, "norm_weight": self.gamma, "eps": EPS, "out": self.residual}
             tt.matmul_all_reduce(x, weight.t(), norm_out=out, **options)
 
-        for qkv, o, gate_up, down in self.layers:
+        for (qkv, o, gate_up, down), pairs in zip(self.layers, self.pairs):
             heads = product(self.x, qkv)[:, : o.shape[1]]
             reduced(heads, o, self.x)
-            reduced(self._swiglu(product(self.x, gate_up)), down, self.x)
+            wide = product(self.x, pairs, "swiglu_pairs") if all_products else self._swiglu(torch.mm(self.x, gate_up.t()))
+            reduced(wide, down, self.x)
 
 
 def measure_step(ranks, model, batch, turns):

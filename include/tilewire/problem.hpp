@@ -61,6 +61,11 @@ struct Problem {
   return output == 0 ? name : name + std::to_string(output);
 }
 
+/// Columns of B that `columns` of an output take.
+[[nodiscard]] inline int64_t columns_of_b(const Problem& p, int64_t columns) {
+  return joins_columns(p.epilogue) ? 2 * columns : columns;
+}
+
 /// Sum of the columns of all outputs.
 [[nodiscard]] inline int64_t all_columns(const Problem& p) {
   return std::accumulate(p.more_n.begin(), p.more_n.end(), p.n);

@@ -200,6 +200,14 @@ def epilogues() -> None:
     equal(tt.all_gather_matmul(x, b, bias=bias, activation="relu"), torch.relu(whole @ b + bias))
     got = tt.all_gather_matmul(x, b, activation="gelu")
     torch.testing.assert_close(got, torch.nn.functional.gelu(whole @ b), rtol=1e-5, atol=1e-5)
+    # Pairs of columns: gate and up.
+    product = whole @ b
+    want = torch.nn.functional.silu(product[..., ::2]) * product[..., 1::2]
+    for joined in (tt.all_gather_matmul, torch.compile(tt.all_gather_matmul, fullgraph=True, backend="aot_eager")):
+        got = joined(x, b, activation="swiglu_pairs")
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    leaf = x.clone().requires_grad_()
+    torch.testing.assert_close(tt.all_gather_matmul(leaf, b, activation="swiglu_pairs"), want, rtol=1e-5, atol=1e-5)
     x = tensor(1 + rank, 2 * size, 3, 12)
     summed = sum(tensor(1 + r, 2 * size, 3, 12) @ tensor(5 + r, 12, 8) for r in range(size))
     same, part, all_rows = tensor(3, 8), tensor(9 + rank, 2, 3, 8), tensor(9, 2 * size, 3, 8)
@@ -267,6 +275,14 @@ def misuse() -> None:
         (lambda: tt.all_gather_matmul(x, b, bias=tensor(1, 7)), "bias"),
         (lambda: tt.all_gather_matmul(x, b, bias=tensor(1, 1, 8)), "bias has 2 dimensions, want 1"),
         (lambda: tt.all_gather_matmul(x, b, activation="tanh"), "activation 'tanh': want one of gelu, relu"),
+        (
+            lambda: tt.matmul_all_reduce(x, b, activation="swiglu_pairs"),
+            "activation 'swiglu_pairs': want one of gelu, relu",
+        ),
+        (
+            lambda: tt.all_gather_matmul(x, b[:, :7], activation="swiglu_pairs"),
+            "activation 'swiglu_pairs' of 7 columns, want an even number",
+        ),
         (lambda: tt.matmul_all_to_all(x, b[:, : size + 1]), f"{size + 1} columns over {size} ranks"),
         (lambda: tt.all_reduce(x, "nobody"), "nobody"),
         (lambda: tt.matmul_all_reduce(x, b, residual=torch.tensor(1.0)), "residual has no dimension"),

@@ -13,7 +13,7 @@ Config = str | Mapping[str, Any]
 Norm = str | tuple[str, float] | tuple[str, float, str]
 #: Mixture of experts: count, top_k, ffn, and if wanted activation and placement (docs/operators.md).
 Experts = Mapping[str, Any]
-#: Steps of an epilogue, in order: "bias", "gelu", "relu", "residual", or ("scale", 0.5).
+#: Steps of an epilogue, in order: "bias", "gelu", "relu", "residual", or ("scale", 0.5). Or "swiglu_pairs" alone.
 Epilogue = Sequence[str | tuple[str, float]]
 
 

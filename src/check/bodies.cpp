@@ -65,7 +65,8 @@ void put_below(Operand& operand, const Operand& more) {
 
 std::vector<Patch> meaning_of_product(Values& values, const Task& task, std::vector<Operand>& reads) {
   for (size_t i = 2; i < reads.size(); ++i) put_below(reads[0], reads[i]);
-  return product_of(values, task.gemm.b_layout, reads[0], reads[1]);
+  std::vector<Patch> product = product_of(values, task.gemm.b_layout, reads[0], reads[1]);
+  return joins_columns(task.epilogue) ? in_pairs(values, product) : product;
 }
 
 Clauses broken_by_pool(const Plan& plan, const Task& task) {

@@ -98,6 +98,19 @@ std::vector<Patch> product_of(Values& values, BLayout b_layout, const Operand& a
   return result;
 }
 
+std::vector<Patch> in_pairs(const Values& values, const std::vector<Patch>& product) {
+  std::vector<Patch> result = product;
+  for (Patch& patch : result) {
+    int64_t& first = patch.content.col;
+    if (patch.at.col0 % 2 != 0 || patch.at.col1 % 2 != 0 || (first != kAnywhere && first % 2 != 0))
+      refuse("joins columns of {} that are no pair", values.describe(patch));
+    patch.at.col0 /= 2;
+    patch.at.col1 /= 2;
+    if (first != kAnywhere) first /= 2;
+  }
+  return result;
+}
+
 std::vector<Patch> pooled(Values& values, const Operand& table, const Operand& indices) {
   const Shape shape{indices.shape.rows, table.shape.cols};
   if (is_unknown(table.patches) || is_unknown(indices.patches)) return whole(shape, Values::unknown());

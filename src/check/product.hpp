@@ -16,6 +16,8 @@ struct Operand {
 
 /// A times B: an unfinished sum; its contributions are the operands' range of K.
 [[nodiscard]] std::vector<Patch> product_of(Values& values, BLayout b_layout, const Operand& a, const Operand& b);
+/// The columns of a product joined in pairs: column i of columns 2i and 2i + 1.
+[[nodiscard]] std::vector<Patch> in_pairs(const Values& values, const std::vector<Patch>& product);
 /// For each row of indices, the sum of the listed rows of the table. Its only contribution is 0..1.
 [[nodiscard]] std::vector<Patch> pooled(Values& values, const Operand& table, const Operand& indices);
 

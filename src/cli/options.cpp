@@ -149,7 +149,7 @@ void add_problem_flags(CLI::App& verb, Options& options) {
       ->group(group);
   verb.add_flag("--bias", options.bias, "Add a bias to the output")->group(group);
   verb.add_option("--epilogue", options.epilogue,
-                  "Steps for finished elements, in order: bias, gelu, relu, scale=FACTOR, residual")
+                  "Steps for finished elements, in order: bias, gelu, relu, scale=FACTOR, residual; or swiglu_pairs")
       ->delimiter(',')
       ->type_name("STEP")
       ->group(group);

@@ -15,14 +15,17 @@ int64_t all_rows(const Task& task) {
   return rows;
 }
 
+int64_t columns_of_b(const Task& task) {
+  return task.gemm.b_layout == BLayout::nk ? task.reads[1].rows : task.reads[1].cols;
+}
+
 Shape product_shape(const Task& task) {
-  const Region& b = task.reads[1];
-  return {all_rows(task), task.gemm.b_layout == BLayout::nk ? b.rows : b.cols};
+  return {all_rows(task), columns_of_b(task) / (joins_columns(task.epilogue) ? 2 : 1)};
 }
 
 double product_ops(const Task& task) {
-  const Shape shape = product_shape(task);
-  return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.cols) * static_cast<double>(depth_of(task));
+  return 2.0 * static_cast<double>(all_rows(task)) * static_cast<double>(columns_of_b(task)) *
+         static_cast<double>(depth_of(task));
 }
 
 Shape pooled_shape(const Task& task) { return {task.reads[1].rows, task.reads[0].cols}; }

@@ -57,7 +57,7 @@ TILEWIRE_NAMES(DType, {fp32, "fp32"}, {bf16, "bf16"}, {fp16, "fp16"}, {int32, "i
 TILEWIRE_NAMES(Reach, {load_store, "load_store"}, {copy, "copy"}, {network, "network"}, {none, "none"})
 TILEWIRE_NAMES(BLayout, {nk, "nk"}, {kn, "kn"})
 TILEWIRE_NAMES(Reduction, {repeatable, "repeatable"}, {any, "any"})
-TILEWIRE_NAMES(EpilogueKind, {bias, "bias"}, {gelu, "gelu"}, {relu, "relu"}, {scale, "scale"}, {residual, "residual"})
+TILEWIRE_NAMES(EpilogueKind, {bias, "bias"}, {gelu, "gelu"}, {relu, "relu"}, {scale, "scale"}, {residual, "residual"}, {swiglu_pairs, "swiglu_pairs"})
 TILEWIRE_NAMES(Activation, {none, "none"}, {relu, "relu"}, {gelu, "gelu"}, {silu, "silu"}, {swiglu, "swiglu"},
                {swiglu_pairs, "swiglu_pairs"})
 TILEWIRE_NAMES(NormKind, {rms, "rms"}, {layer, "layer"})

@@ -170,6 +170,14 @@ void validate_task(const Place& at, const Task& task, int signals) {
     if (!(wants == step.operand.has_value()))
       refuse("{}: epilogue {} {}", at.name(), to_string(step.kind), wants ? "needs an operand" : "takes no operand");
   }
+  if (joins_columns(task.epilogue)) {
+    if (!is_gemm_tile(task) || !task.addends.empty() || task.epilogue.size() > 1)
+      refuse("{}: swiglu_pairs: want it as the only step behind a GEMM tile without addends", at.name());
+    if (task.reads.size() > 1) {
+      const int64_t cols = task.gemm.b_layout == BLayout::nk ? task.reads[1].rows : task.reads[1].cols;
+      if (cols % 2 != 0) refuse("{}: swiglu_pairs of {} columns, want an even number", at.name(), cols);
+    }
+  }
   for (const Wait& wait : task.waits) {
     validate_signal(at, wait.signal, wait.at_least, signals);
     const int64_t most = is_gemm_tile(task) && !task.reads.empty() ? task.reads[0].cols : 0;

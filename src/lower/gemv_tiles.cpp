@@ -32,13 +32,12 @@ std::optional<std::string> unfit_product(const Plan& plan, const Task& tile) {
   const GemmParams& gemm = tile.gemm;
   const Shape shape = result_shape(tile);
   const int64_t rows = std::max<int64_t>(gemm.tile_m, shape.rows);
-  const int64_t cols = std::max<int64_t>(gemm.tile_n, shape.cols);
-  if (rows > kMostGemvRows || cols > kMostGemvCols)
-    return fmt::format("tiles of {} x {}, want at most {} x {}", rows, cols, kMostGemvRows, kMostGemvCols);
+  const int64_t cols = std::max<int64_t>(gemm.tile_n, shape.cols) * (joins_columns(tile.epilogue) ? 2 : 1);
   const DType dtype = plan.buffers[tile.reads[0].buffer].dtype;
-  if (bytes_of(dtype) != 2 || plan.buffers[tile.reads[1].buffer].dtype != dtype)
-    return "operands of " + to_string(dtype);
-  if (gemm.b_layout != BLayout::nk) return "B of layout kn";
+  const int most = most_gemv_cols(dtype);
+  if (rows > kMostGemvRows || cols > most)
+    return fmt::format("tiles of {} x {}, want at most {} x {}", rows, cols, kMostGemvRows, most);
+  if (!is_number(dtype) || plan.buffers[tile.reads[1].buffer].dtype != dtype) return "operands of " + to_string(dtype);
   if (tile.reads.size() != 2 || in_cluster(tile) || gemm.cluster_split_k > 1) return "tiles of several CTAs or pieces";
   const int64_t depth = depth_of(tile);
   if (shape.rows == 0 || shape.cols % kGemvUnit != 0 || depth == 0 || depth % kGemvUnit != 0)

@@ -2,6 +2,8 @@
 // Used by passes and by the cuda backend.
 #pragma once
 
+#include "tilewire/dtype.hpp"
+
 namespace tilewire {
 
 /// Most posts in the preamble of a kernel.
@@ -9,7 +11,7 @@ inline constexpr int kMostPreamblePosts = 16;
 
 /// The largest tile of the GEMV kernel; columns and K are multiples of kGemvUnit.
 inline constexpr int kMostGemvRows = 16;
-inline constexpr int kMostGemvCols = 128;
+[[nodiscard]] constexpr int most_gemv_cols(DType dtype) { return dtype == DType::fp32 ? 64 : 128; }
 inline constexpr int kGemvUnit = 8;
 /// SMs without a tile of it: for sync-only lanes, and for sums where tensors are not aligned.
 inline constexpr int kBesideGemv = 4;

@@ -64,6 +64,7 @@ bool fits_tensor_store(const Plan& plan, const Task& tile, const Write& write) {
 }
 
 std::optional<std::string> slow_exit(const Plan& plan, const Task& task, DType operands) {
+  if (joins_columns(task.epilogue)) return "the epilogue swiglu_pairs";
   if (task.writes.size() > kMaxWrites) return fmt::format("a tile with {} destinations", task.writes.size());
   for (const EpilogueStep& step : task.epilogue) {
     if (!step.operand) continue;

@@ -27,8 +27,21 @@ double apply_step(const Epilogue& step, double value, double operand) {
       return value < 0 ? 0 : value;
     case EpilogueKind::scale:
       return value * step.value;
+    case EpilogueKind::swiglu_pairs:
+      break;  // by join_columns
   }
   return value;
+}
+
+void join_columns(DoubleMatrix& sum) {
+  DoubleMatrix joined(sum.rows, sum.cols / 2);
+  for (int64_t row = 0; row < joined.rows; ++row) {
+    for (int64_t col = 0; col < joined.cols; ++col) {
+      const double gate = sum.at(row, 2 * col);
+      joined.at(row, col) = gate / (1 + std::exp(-gate)) * sum.at(row, 2 * col + 1);
+    }
+  }
+  sum = std::move(joined);
 }
 
 }  // namespace
@@ -110,7 +123,7 @@ std::vector<Buffer> gathered_buffers(const Problem& problem, int num_ranks, cons
   for (int rank = 0; rank < num_ranks; ++rank) {
     const std::vector<Range> columns = columns_on(problem, num_ranks, rank);
     for (size_t i = 0; i < outputs; ++i) {
-      b[i].push_back(b_shape(problem, columns[i].size(), problem.k));
+      b[i].push_back(b_shape(problem, columns_of_b(problem, columns[i].size()), problem.k));
       bias[i].push_back({1, columns[i].size()});
       c[i].push_back({problem.m, columns[i].size()});
     }
@@ -133,9 +146,10 @@ std::vector<Meaning> gathered_meanings(const Problem& problem, int num_ranks, co
     const std::vector<Range> columns = global_columns(problem, num_ranks, rank);
     int buffer = 0;
     all.push_back({.buffer = buffer++, .rank = rank, .role = Role::a, .row = a_at[rank].rows, .col = a_at[rank].cols});
-    for (const Range& of : columns)
-      all.push_back(
-          {.buffer = buffer++, .rank = rank, .role = Role::b, .row = nk ? of.begin : 0, .col = nk ? 0 : of.begin});
+    for (const Range& of : columns) {
+      const int64_t first = columns_of_b(problem, of.begin);
+      all.push_back({.buffer = buffer++, .rank = rank, .role = Role::b, .row = nk ? first : 0, .col = nk ? 0 : first});
+    }
     for (const Range& of : columns) add_operand_meanings(problem, rank, of.begin, {0, of.begin}, buffer, all);
     for (const Range& of : columns)
       all.push_back({.buffer = buffer++,
@@ -227,6 +241,7 @@ DoubleMatrix doubles_of(const Tensor& tensor) {
 }
 
 void apply_epilogue(const Problem& problem, const Tensor* bias, const DoubleMatrix* residual, DoubleMatrix& sum) {
+  if (joins_columns(problem.epilogue)) return join_columns(sum);
   for (const Epilogue& step : problem.epilogue) {
     for (int64_t row = 0; row < sum.rows; ++row) {
       for (int64_t col = 0; col < sum.cols; ++col) {

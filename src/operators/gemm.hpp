@@ -63,7 +63,8 @@ void add_operand_meanings(const Problem& problem, int rank, int64_t bias_col, Sh
 void add_product(const Tensor& a, const std::vector<float>& b, DoubleMatrix& sum);
 /// A tensor as doubles.
 [[nodiscard]] DoubleMatrix doubles_of(const Tensor& tensor);
-/// Apply the epilogue to `sum` in double. `bias` is null if there is none; `residual` has the sum's shape.
+/// Apply the epilogue to `sum` in double. `bias` is null if there is none; `residual` has the sum's shape. A step that
+/// joins columns changes the shape of `sum`.
 void apply_epilogue(const Problem& problem, const Tensor* bias, const DoubleMatrix* residual, DoubleMatrix& sum);
 /// The same, with the operands taken from a rank's tensors: a, b, then bias and residual if the epilogue has them. The
 /// residual has the sum's shape.

@@ -41,7 +41,7 @@ void validate_sizes(const Problem& problem) {
   };
   product("C (m x n)", problem.m, all_columns(problem));
   product("A (m x k)", problem.m, problem.k);
-  product("B (n x k)", all_columns(problem), problem.k);
+  product("B (n x k)", columns_of_b(problem, all_columns(problem)), problem.k);
 }
 
 void validate_types(const Problem& problem) {
@@ -57,6 +57,9 @@ void validate_epilogue(const Problem& problem) {
   }
   const auto residuals = std::ranges::count(problem.epilogue, EpilogueKind::residual, &Epilogue::kind);
   require(residuals <= 1, "epilogue: {} residuals, want at most one", residuals);
+  if (!joins_columns(problem.epilogue)) return;
+  require(problem.epilogue.size() == 1, "epilogue: {} steps with swiglu_pairs, want it alone", problem.epilogue.size());
+  require(problem.op == "all_gather_gemm", "epilogue: swiglu_pairs: only all_gather_gemm has it, not {}", problem.op);
 }
 
 void validate_norm(const Problem& problem, const Operator& op) {

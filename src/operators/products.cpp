@@ -205,8 +205,9 @@ void Inputs::for_each_b_row(const Visit& visit) const {
 
 DoubleMatrix Inputs::exact_rows(const Part& output, std::span<const int64_t> rows) const {
   if (problem_.experts) return rows_of_experts(output, rows);
-  DoubleMatrix values(std::ssize(rows), output.shape.cols);
-  if (is_product(output)) {
+  const bool product = is_product(output);
+  DoubleMatrix values(std::ssize(rows), product ? columns_of_b(problem_, output.shape.cols) : output.shape.cols);
+  if (product) {
     add_product_rows(output, rows, values);
   } else {
     add_input_rows(output.meaning.role, output, rows, values);
@@ -221,7 +222,7 @@ void Inputs::add_product_rows(const Part& output, std::span<const int64_t> rows,
   a_rows.meaning.col = 0;
   a_rows.shape.cols = problem_.k;
   add_input_rows(Role::a, a_rows, rows, a);
-  const int64_t first = output.meaning.col;
+  const int64_t first = columns_of_b(problem_, output.meaning.col);
   for_each_b_row([&](const Part& part, int64_t row, const float* b) {
     if (problem_.b_layout == BLayout::nk) {
       const int64_t col = part.meaning.row + row - first;
@@ -328,7 +329,7 @@ RowSizes Inputs::weigh_rows(Role role, const Part& output, const RowSizes& weigh
 }
 
 RowSizes Inputs::row_sizes(const Part& output, std::span<const double> signs) const {
-  if (output.meaning.role != Role::partial || problem_.experts) return {};
+  if (output.meaning.role != Role::partial || problem_.experts || joins_columns(problem_.epilogue)) return {};
   const bool product = is_product(output);
   const RowSizes weights = product ? image_of_b(output, signs)
                                    : RowSizes{{signs.begin(), signs.end()}, std::vector<double>(signs.size(), 1)};

@@ -333,7 +333,7 @@ Expected::Expected(const Operator& op, const Problem& problem, int num_ranks, in
     target.exact.rows = sample_rows(part.shape.rows, wanted, options.seed);
     target.exact.values = small ? reference[target.output] : inputs.exact_rows(part, target.exact.rows);
     target.sizes = inputs.row_sizes(part, state_->signs);
-    if (problem.experts) target.sizes.squares = squares_of(part, target.exact);
+    if (problem.experts || joins_columns(problem.epilogue)) target.sizes.squares = squares_of(part, target.exact);
     state_->targets.push_back(std::move(target));
   }
 }

@@ -167,7 +167,8 @@ Region PlanBuilder::b_region(int rank, Range cols, Range depth) {
   if (b_ < 0) b_ = buffer("b");
   const OfOutput of = of_output(rank, cols);
   const int b = b_ + static_cast<int>(of.output);  // those of the other outputs follow, as c's do
-  return problem_.b_layout == BLayout::nk ? region(rank, b, of.cols, depth) : region(rank, b, depth, of.cols);
+  const Range mine{columns_of_b(problem_, of.cols.begin), columns_of_b(problem_, of.cols.end)};
+  return problem_.b_layout == BLayout::nk ? region(rank, b, mine, depth) : region(rank, b, depth, mine);
 }
 
 void PlanBuilder::expect_products(int64_t most) {

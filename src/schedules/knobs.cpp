@@ -80,6 +80,10 @@ std::vector<KnobRule> rules_of_gemm_calls() {
   return {
       {"compute = library: there is no GEMM",
        [](const Asked& a) { return by_library(a.config) && !multiplies(a.problem); }},
+      {"compute = library: the library has no epilogue swiglu_pairs",
+       [](const Asked& a) { return by_library(a.config) && joins_columns(a.problem.epilogue); }},
+      {"split_k: the epilogue swiglu_pairs needs whole sums",
+       [](const Asked& a) { return a.config.split_k > 1 && joins_columns(a.problem.epilogue); }},
       {"split_k: the vendor's library decides how to split",
        [](const Asked& a) { return by_library(a.config) && a.config.split_k > 1; }},
       {"group_m, tile_workers, cluster_m, cluster_n, cluster_split_k: calls of the library have no tiles",

@@ -167,12 +167,13 @@ Tiles gemv_tile(const Workload& work) {
   const bool alone = work.team.num_ranks == 1;
   const int64_t sms = work.team.devices[0].sms - (alone ? 0 : kBesideGemv);
   const bool even = problem.n % kGemvUnit == 0 && problem.k > 0 && problem.k % (kGemvUnit * work.team.num_ranks) == 0;
-  if (!has_fast_tiles(problem) || out_dtype_of(problem) != problem.dtype || problem.b_layout != BLayout::nk) return {};
+  if (!multiplies(problem) || out_dtype_of(problem) != problem.dtype) return {};
   if (!even || problem.n == 0 || sms < 1) return {};
+  const int64_t most = most_gemv_cols(problem.dtype) / columns_of_b(problem, 1);
   // Without sums over ranks tiles need not be resident together.
-  const int64_t waves = alone ? ceil_div(problem.n, sms * kMostGemvCols) : 1;
+  const int64_t waves = alone ? ceil_div(problem.n, sms * most) : 1;
   const TileChoice tile{.m = kMostGemvRows, .n = size_of_each(problem.n, sms * waves)};
-  return tile.n <= kMostGemvCols ? Tiles{tile} : Tiles{};
+  return tile.n <= most ? Tiles{tile} : Tiles{};
 }
 
 Tiles part_of_row(const Workload& work) {

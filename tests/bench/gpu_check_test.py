@@ -14,7 +14,8 @@ import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent.parent / "bench" / "gpu_check.sh"
 BUILD = None  # with the real test programs, which know their tests' names
-PROGRAMS = ["calls", "failures", "gemm_cluster_split_k", "gemm_places", "gemm_tiles", "group", "host_side", "operators", "traces"]
+PROGRAMS = ["calls", "failures", "gemm_cluster_split_k", "gemm_groups", "gemm_places", "gemm_tiles", "group",
+            "host_side", "operators", "traces"]
 STAND_IN = """#!/usr/bin/env bash
 [[ $* == *gtest_list_tests* ]] && exec {real} "$@"
 echo "{name} on $CUDA_VISIBLE_DEVICES: ${{GTEST_SHARD_INDEX:+part $GTEST_SHARD_INDEX of $GTEST_TOTAL_SHARDS }}$*" >>{log}
@@ -36,7 +37,7 @@ class Run:
                     real=f"{BUILD}/tests/cuda/cuda_{program}", name=program, log=log, count=(count or {}).get(program, 3),
                     code=(code or {}).get(program, 0)))
             self._write(folder / "bin/nvidia-smi", f"#!/bin/sh\nseq {gpus}\n")
-            for program in ("bin/tilewire", "bench/bench_cuda_gemm"):
+            for program in ("bin/tilewire", "bench/bench_cuda_gemm", "bench/bench_grouped_gemm"):
                 self._write(folder / "build" / program, f"#!/bin/sh\necho {program} $* >>{log}\n")
             # peers.py and ablations.py do not run, whoever is asked to run them.
             self._write(folder / "bin/torchrun", f"#!/bin/sh\necho torchrun $* >>{log}\necho 'a bar  1.2 <= 1.0  MISSED'\n")
@@ -68,7 +69,7 @@ class GpuCheck(unittest.TestCase):
             run = Run(gpus, flags=["--quick"])
             self.assertEqual(run.code, 0, run.out)
             self.assertEqual({call.split()[0] for call in run.calls},
-                             {"calls", "gemm_cluster_split_k", "gemm_places", "gemm_tiles", "operators"})
+                             {"calls", "gemm_cluster_split_k", "gemm_groups", "gemm_places", "gemm_tiles", "operators"})
             used = {number for call in run.calls for number in call.split(":")[0].split(" on ")[1].split(",")} - {""}
             self.assertEqual(used, {str(number) for number in range(gpus)})
 
@@ -77,7 +78,8 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(run.code, 0, run.out)
         self.assertIn("MISSED", run.out)
         self.assertEqual([call.split()[0] for call in run.calls],
-                         ["bin/tilewire", "bin/tilewire", "bench/bench_cuda_gemm", "python3", "torchrun"])
+                         ["bin/tilewire", "bin/tilewire", "bench/bench_cuda_gemm", "bench/bench_grouped_gemm", "python3",
+                          "torchrun"])
         self.assertIn("--nproc-per-node 4", run.calls[-1])
         run = Run(4, part="benchmarks", flags=["--quick"])
         self.assertEqual([call.split()[0] for call in run.calls], ["bin/tilewire", "bin/tilewire", "python3", "torchrun"])

@@ -81,6 +81,8 @@ const BadFlags kBadFlags[] = {
     {"StepWithAValue", "plan gemm_all_reduce -m 1 -n 1 -k 1 --epilogue gelu=2", "only scale has a value"},
     {"ScaleWithoutAValue", "plan gemm_all_reduce -m 1 -n 1 -k 1 --epilogue scale", "want scale=FACTOR"},
     {"ScaleByAWord", "plan gemm_all_reduce -m 1 -n 1 -k 1 --epilogue scale=much", "want a number behind scale="},
+    {"PairsAndBias", "plan all_gather_gemm -m 1 -n 1 -k 1 --bias --epilogue swiglu_pairs", "want it alone"},
+    {"PairsOfSums", "plan gemm_all_reduce -m 1 -n 1 -k 1 --epilogue swiglu_pairs", "only all_gather_gemm has it"},
     {"BiasTwice", "plan gemm_all_reduce -m 1 -n 1 -k 1 --bias --epilogue gelu,bias", "must be the first"},
     {"TwoResiduals", "plan gemm_all_reduce -m 1 -n 1 -k 1 --epilogue residual,residual", "2 residuals"},
     {"NormOfColumns", "plan gemm_reduce_scatter_cols -m 4 -n 4 -k 4 --norm rms", "only whole rows of sums"},

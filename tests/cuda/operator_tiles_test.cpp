@@ -207,11 +207,14 @@ TEST_P(OnGpus, FewRowsByTheGemvKernel) {
                                 {9, 40, 136},
                                 {16, 1536, 520},
                                 {13, 2000, 4096}}) {
-    for (const DType dtype : {DType::bf16, DType::fp16}) {
-      Problem problem{.op = op(), .m = m, .n = n, .k = k * ranks(), .dtype = dtype};
-      if (seed % 3 == 0) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::residual}};
-      expect_right(problem, ranks(), {one_shot(16, n < 128 ? n : 120, dtype)},
-                   {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+    for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+      for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
+        Problem problem{.op = op(), .m = m, .n = n, .k = k * ranks(), .dtype = dtype, .b_layout = layout};
+        if (seed % 3 == 0) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::residual}};
+        const int64_t most = most_gemv_cols(dtype);
+        expect_right(problem, ranks(), {one_shot(16, n < most ? n : most - 8, dtype)},
+                     {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+      }
     }
   }
 }
@@ -225,12 +228,16 @@ TEST_P(OnGpus, FewRowsByTheGemvKernelAlone) {
                                         {16, 4104, 264, 32},
                                         {9, 28672, 136, 112},
                                         {3, 40, 8, 40}}) {
-    for (const DType dtype : {DType::bf16, DType::fp16}) {
-      Problem problem{.op = op(), .m = m, .n = n, .k = k, .dtype = dtype};
-      if (seed % 3 == 0) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}};
-      if (seed % 2 == 0) problem.constant = {"b"};
-      expect_right(problem, ranks(), {{.schedule = "fused", .tile_m = 16, .tile_n = tile_n}},
-                   {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+    for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+      for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
+        Problem problem{.op = op(), .m = m, .n = n, .k = k, .dtype = dtype, .b_layout = layout};
+        if (seed % 3 == 0) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}};
+        if (seed % 3 == 1) problem.epilogue = {{EpilogueKind::swiglu_pairs}};
+        if (seed % 2 == 0) problem.constant = {"b"};
+        const int64_t most = most_gemv_cols(dtype) / columns_of_b(problem, 1);
+        expect_right(problem, ranks(), {{.schedule = "fused", .tile_m = 16, .tile_n = std::min(tile_n, most)}},
+                     {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed});
+      }
     }
   }
 }
@@ -251,8 +258,9 @@ TEST_P(OnGpus, FewRowsAndTheirNormsByTheGemvKernel) {
                                         {13, 2000, 4096, 80},
                                         {16, 600, 1032, 16}}) {
     ++shapes;
-    for (const DType dtype : {DType::bf16, DType::fp16}) {
+    for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
       Problem problem{.op = op(), .m = m, .n = n, .k = k * ranks(), .dtype = dtype};
+      if (seed % 2 == 0) problem.b_layout = BLayout::kn;
       // Each kind with each type.
       problem.norm = Norm{(shapes % 2 == 0) == (dtype == DType::bf16) ? NormKind::layer : NormKind::rms, 1e-5};
       if (shapes % 3 == 0) problem.constant = {"b"};
@@ -261,7 +269,7 @@ TEST_P(OnGpus, FewRowsAndTheirNormsByTheGemvKernel) {
       if (seed % 3 == 0) problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::gelu}, {EpilogueKind::residual}};
       if (seed % 3 == 1) problem.epilogue = {{EpilogueKind::residual}};
       const bool in_place = seed % 3 == 1;
-      expect_right(problem, ranks(), {one_shot(16, tile_n, dtype)},
+      expect_right(problem, ranks(), {one_shot(16, std::min<int64_t>(tile_n, most_gemv_cols(dtype)), dtype)},
                    {.num_calls = 4, .backend = "cuda", .timeout_s = 10, .seed = ++seed, .in_place = in_place});
     }
   }

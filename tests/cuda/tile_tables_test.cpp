@@ -185,6 +185,29 @@ TEST(TileTables, TheGemvKernelHasOneTable) {
   EXPECT_EQ(unaligned.workers.lanes.size(), 2u) << "worker CTAs make tiles and sums";
 }
 
+/// Both layouts of B, fp32, and pairs of columns.
+TEST(TileTables, TheGemvKernelTakesEveryTypeAndLayout) {
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+    for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
+      for (const bool pairs : {false, true}) {
+        Problem problem{.op = "all_gather_gemm", .m = 3, .n = 200, .k = 512, .dtype = dtype, .b_layout = layout};
+        if (pairs) problem.epilogue = {{EpilogueKind::swiglu_pairs}};
+        const RankTables tables =
+            tables_of(make_plan(problem, {.num_ranks = 1}, {.tile_m = 16, .tile_n = 32}), true, 0);
+        ASSERT_TRUE(tables.gemv.has_value());
+        EXPECT_EQ(tables.gemv->ctas, 7u);
+        EXPECT_EQ(tables.gemv->tile_cols, 32);
+        EXPECT_EQ(tables.gemv->cols, 200);
+        EXPECT_EQ(tables.gemv->depth, 512);
+        EXPECT_EQ(tables.gemv->dtype, dtype);
+        EXPECT_EQ(tables.gemv->b_layout, layout);
+        EXPECT_EQ(tables.gemv->pairs, pairs);
+        EXPECT_EQ(tables.gemv->sum.num_steps, 0);
+      }
+    }
+  }
+}
+
 TEST(TileTables, ARankAloneHasTilesWithoutSums) {
   const Problem problem{.op = "all_gather_gemm", .m = 3, .n = 200, .k = 512, .dtype = DType::bf16};
   const Plan plan = make_plan(problem, {.num_ranks = 1}, {.tile_m = 16, .tile_n = 64});

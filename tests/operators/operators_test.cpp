@@ -188,6 +188,23 @@ TEST_P(EveryOperator, EveryStepOfAnEpilogue) {
   }
 }
 
+TEST_P(EveryOperator, PairsOfColumns) {
+  if (op() != std::string("all_gather_gemm")) GTEST_SKIP() << "has no swiglu_pairs";
+  uint64_t seed = 1700;
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
+      Problem problem{.op = op(), .m = 31, .n = 22, .k = 17, .dtype = dtype, .b_layout = layout};
+      problem.epilogue = {{EpilogueKind::swiglu_pairs}};
+      problem.gathered_output = layout == BLayout::nk;
+      if (layout == BLayout::kn) problem.more_n = {5, 21};
+      const Config base{.tile_m = 8, .tile_n = 16, .chunk_rows = 8};
+      expect_right(problem, ranks(), few(all_variants(problem, {.num_ranks = ranks()}, base), 30, seed),
+                   {.num_calls = 2, .seed = seed, .lowered = true});
+      ++seed;
+    }
+  }
+}
+
 TEST_P(EveryOperator, ResidualsInPlace) {
   if (ranks() > 4) GTEST_SKIP() << "more ranks change nothing here";
   Problem problem{.op = op(), .m = 31, .n = 22, .k = 17, .dtype = DType::bf16, .reduction = Reduction::any};

@@ -133,6 +133,27 @@ TEST(CheckStructure, RefusesAnEpilogueThatIsNotTheProblems) {
   expect_refused(plan, Rule::structure, {"task 0 of lane reduce on rank 0", "is not the problem's"});
 }
 
+/// Columns 2i - 1 and 2i are up and gate of different columns.
+TEST(CheckCoverage, RefusesPairsThatAreNone) {
+  for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
+    Problem problem{.op = "all_gather_gemm", .m = 32, .n = 32, .k = 8, .b_layout = layout};
+    problem.epilogue = {{EpilogueKind::swiglu_pairs}};
+    Plan plan = make_plan(problem, {.num_ranks = 2}, {.tile_m = 8, .tile_n = 8});
+    EXPECT_TRUE(check(plan).ok());
+    Task* tile = nullptr;
+    for (Lane& lane : plan.lanes) {
+      for (Task& task : lane.tasks) {
+        if (!task.epilogue.empty() && task.reads[1].row + task.reads[1].col == 0) tile = &task;
+      }
+    }
+    ASSERT_NE(tile, nullptr);
+    (layout == BLayout::nk ? tile->reads[1].row : tile->reads[1].col) = 1;
+    expect_refused(plan, Rule::coverage, {"that are no pair"});
+    tile->kind = TaskKind::gemm_call;
+    EXPECT_THROW(validate(plan), Error);
+  }
+}
+
 /// A residual as large as the result, but read at another place.
 TEST(CheckCoverage, RefusesAResidualOfOtherElements) {
   const Problem problem{.op = "gemm_reduce_scatter", .m = 32, .n = 16, .k = 8, .epilogue = {{EpilogueKind::residual}}};

@@ -142,6 +142,17 @@ TEST(JoinSums, RowsOfAGemmOfTheLibraryAreSummedWhereTheyAreSent) {
   }
 }
 
+TEST(JoinSums, EveryTypeAndLayout) {
+  for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
+    for (const BLayout layout : {BLayout::nk, BLayout::kn}) {
+      Problem problem = few_rows();
+      problem.dtype = dtype;
+      problem.b_layout = layout;
+      EXPECT_EQ(note_of(lowered(problem, kGemv), "join_sums"), "16 CTAs make a tile and its sum");
+    }
+  }
+}
+
 TEST(JoinSums, EachTileIsFollowedByItsSum) {
   for (const char* target : {"h200x2", "h200x4"}) {
     const Lowered made = lowered(few_rows(), kGemv, target);
@@ -183,11 +194,10 @@ TEST(JoinSums, ReasonsAgainst) {
   large.tile_m = 64;
   EXPECT_EQ(reason(few_rows(), large), "tiles of 64 x 64, want at most 16 x 128");
   Problem other = few_rows();
-  other.b_layout = BLayout::kn;
-  EXPECT_EQ(reason(other, kGemv), "B of layout kn");
-  other = few_rows();
   other.dtype = DType::fp32;
-  EXPECT_EQ(reason(other, kGemv), "operands of fp32");
+  Config half = kGemv;
+  half.tile_n = 128;
+  EXPECT_EQ(reason(other, half), "tiles of 16 x 128, want at most 16 x 64");
   other = few_rows();
   other.n = 1001;
   EXPECT_EQ(reason(other, kGemv), "tiles of 4 x 41 over K = 128, want columns and K in multiples of 8");
@@ -222,6 +232,13 @@ TEST(JoinSums, IsACandidateOfFewRows) {
     if (each.way != std::string("GEMV")) continue;
     EXPECT_EQ(each.config.tile_n, 112) << "two waves of 128 tiles";
   }
+  Problem pairs = gemm;
+  pairs.epilogue = {{EpilogueKind::swiglu_pairs}};
+  const auto ways = find_schedule("fused").named_candidates(pairs, team_of(one, 1));
+  const auto way = std::ranges::find(ways, std::string("GEMV"), &Candidate::way);
+  ASSERT_NE(way, ways.end());
+  EXPECT_EQ(way->config.tile_n, 56) << "of 112 columns of B";
+  EXPECT_GE(lane_of_gemv_alone(lower(make_plan(pairs, team_of(one, 1), way->config), one).plan, 0), 0);
   EXPECT_EQ(lane_of_gemv_alone(lowered(few_rows(), kGemv).plan, 0), -1) << "sums over ranks follow";
   Problem alone{.op = "all_reduce", .m = 5, .n = 1000, .dtype = DType::bf16};
   EXPECT_EQ(found(alone, "rows, one-shot"), 1);

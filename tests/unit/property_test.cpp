@@ -51,6 +51,7 @@ Problem random_problem(Random& random, const char* op) {
   problem.reduction = any_of<Reduction>(random, {Reduction::repeatable, Reduction::any});
   if (find_operator(op).structure.multiplies && between(random, 0, 1) == 1)
     problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::relu}, {EpilogueKind::residual}};
+  if (problem.op == "all_gather_gemm" && between(random, 0, 3) == 0) problem.epilogue = {{EpilogueKind::swiglu_pairs}};
   if (find_operator(op).structure.before == Collective::all_gather) {
     problem.gathered_output = between(random, 0, 1) == 1;
     for (int64_t more = between(random, -1, 2); more > 0; --more) problem.more_n.push_back(between(random, 0, 30));

@@ -131,8 +131,8 @@ std::vector<Epilogue> epilogue_of(const Arguments& all, int num_ranks) {
   if (!all.bias.empty()) steps.push_back({EpilogueKind::bias});
   if (!all.activation.empty()) {
     const auto kind = parse<EpilogueKind>(all.activation, "activation");
-    require(kind == EpilogueKind::gelu || kind == EpilogueKind::relu, "activation '{}': want 'gelu' or 'relu'",
-            all.activation);
+    require(kind == EpilogueKind::gelu || kind == EpilogueKind::relu || kind == EpilogueKind::swiglu_pairs,
+            "activation '{}': want 'gelu', 'relu' or 'swiglu_pairs'", all.activation);
     steps.push_back({kind});
   }
   if (all.average) steps.push_back({EpilogueKind::scale, 1.0 / num_ranks});
@@ -232,11 +232,16 @@ void require_depth(const TorchRule& rule, const Arguments& all, int ranks) {
   }
 }
 
-/// Columns of each b; of x for an operator without a product.
+/// Columns of each product, or of x for an operator without one.
 std::vector<int64_t> columns_of(const TorchRule& rule, const Arguments& all) {
   if (!rule.product) return {all.x.sizes().back()};
+  const bool pairs = all.activation == to_string(EpilogueKind::swiglu_pairs);
   std::vector<int64_t> cols;
-  for (const TorchTensor& b : all.b) cols.push_back(b.sizes()[1]);
+  for (const TorchTensor& b : all.b) {
+    const int64_t of_b = b.sizes()[1];
+    require(!pairs || of_b % 2 == 0, "activation 'swiglu_pairs' of {} columns, want an even number", of_b);
+    cols.push_back(pairs ? of_b / 2 : of_b);
+  }
   return cols;
 }
 

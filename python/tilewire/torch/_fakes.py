@@ -16,11 +16,14 @@ def _sizes(x: Tensor, first: Any, last: Any) -> list[Any]:
     return [first, *x.shape[1:-1], last]
 
 
-def _fake_gather(x: Tensor, bs: Sequence[Tensor], group: str, by_columns: bool) -> tuple[list[Tensor], Tensor]:
+def _fake_gather(
+    x: Tensor, bs: Sequence[Tensor], group: str, by_columns: bool, activation: str
+) -> tuple[list[Tensor], Tensor]:
     """The products with each b, and the gathered x."""
     size = group_size(group)
     rows, cols = (1, size) if by_columns else (size, 1)
-    ys = [x.new_empty(_sizes(x, x.shape[0] * rows, b.shape[1])) for b in bs]
+    joined = 2 if activation == "swiglu_pairs" else 1
+    ys = [x.new_empty(_sizes(x, x.shape[0] * rows, b.shape[1] // joined)) for b in bs]
     return ys, x.new_empty(_sizes(x, x.shape[0] * rows, x.shape[-1] * cols))
 
 
@@ -35,7 +38,7 @@ def _register_fake_gather(name: str, by_columns: bool) -> None:
         gather: bool = False,
         allow_tf32: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        (y,), whole = _fake_gather(x, [b], group, by_columns)
+        (y,), whole = _fake_gather(x, [b], group, by_columns, activation)
         return y, whole if gather else None
 
 
@@ -50,7 +53,7 @@ def _register_fake_gather_for_several(name: str, by_columns: bool) -> None:
         gather: bool = False,
         allow_tf32: bool = False,
     ) -> tuple[list[Tensor], Tensor | None]:
-        ys, whole = _fake_gather(x, b, group, by_columns)
+        ys, whole = _fake_gather(x, b, group, by_columns, activation)
         return ys, whole if gather else None
 
 

@@ -16,7 +16,12 @@ from tilewire.torch._teams import device_of, group_name, group_size, has_constan
 
 _ops = torch.ops.tilewire
 Group: TypeAlias = dist.ProcessGroup | str | None
-_ACTIVATIONS = {"gelu": torch.nn.functional.gelu, "relu": torch.relu}
+
+def _swiglu_pairs(y: Tensor) -> Tensor:
+    return torch.nn.functional.silu(y[..., ::2]) * y[..., 1::2]
+
+
+_ACTIVATIONS = {"gelu": torch.nn.functional.gelu, "relu": torch.relu, "swiglu_pairs": _swiglu_pairs}
 
 
 def _autocast(*given: Tensor | None, weights: int = 1) -> tuple[Tensor | None, ...]:
@@ -90,6 +95,7 @@ def _check_tensor(name: str, given: Tensor | None, dtype: torch.dtype, shape: tu
 
 #: Rows and columns up to which kernels for few rows have norms; they load 16 bytes at a time. Beside other kernels
 #: PyTorch's norm is faster.
+_MOST_ROWS_OF_GEMV = 16
 _MOST_ROWS_OF_PRODUCT = 64
 _MOST_ROWS_ALONE = 128
 _MOST_COLS = 16384
@@ -211,9 +217,23 @@ def _written(out: Tensor) -> Tensor:
     return out
 
 
-def _check_activation(activation: str) -> None:
-    if activation and activation not in _ACTIVATIONS:
-        raise tilewire.Error(f"activation {activation!r}: want one of {', '.join(_ACTIVATIONS)}", "invalid_input")
+def _check_activation(activation: str, *, pairs: bool = False) -> None:
+    """`pairs`: whether the operator has activations that join pairs of columns."""
+    if activation and (activation not in _ACTIVATIONS or (activation == "swiglu_pairs" and not pairs)):
+        known = [name for name in _ACTIVATIONS if pairs or name != "swiglu_pairs"]
+        raise tilewire.Error(f"activation {activation!r}: want one of {', '.join(known)}", "invalid_input")
+
+
+def _fuses_pairs(x: Tensor, b: Sequence[Tensor], group: Group, dim: int, bias: Any) -> bool:
+    """Whether the operator joins pairs of columns: on GPUs where the kernel for few rows makes the products."""
+    if bias is not None or dim < 0 or x.device.type == "cpu":
+        return bias is None and dim >= 0
+    one = len(b) == 1 and group_size(group_name(group)) == 1
+    even = x.shape[-1] % 8 == 0 and all(each.shape[-1] % 16 == 0 for each in b)
+    if not one or not even or _rows_of(x) > _MOST_ROWS_OF_GEMV:
+        return False
+    # NOTE: while PyTorch compiles, tensors have no addresses.
+    return torch.compiler.is_compiling() or all(each.data_ptr() % 16 == 0 for each in (x, *b))
 
 
 @overload
@@ -274,12 +294,13 @@ def all_gather_matmul(
 
     `x`: [..., K], of the same shape on every rank; if `gather_dim` is the last dimension, [..., K / ranks]. `b`: [K,
     N], this rank's columns; fastest if it is the transpose of a Linear layer's weight. A `gather_dim` that is neither
-    the first nor the last dimension costs a copy. `bias`: [N]. `activation`: "gelu" (by erf) or "relu". Returns [...,
-    N], and with `return_gathered` also the gathered x. With a list of `b` (and of biases), such as projections of one
+    the first nor the last dimension costs a copy. `bias`: [N]. `activation`: "gelu" (by erf), "relu", or "swiglu_pairs":
+    silu(column 2i) * column 2i + 1, so that N / 2 columns are left. Returns [..., N], and with `return_gathered` also
+    the gathered x. With a list of `b` (and of biases), such as projections of one
     input, x is gathered once and a list is returned. Raises tilewire.Error if shapes, types or devices do not fit.
     """
     dim = _dim(x, gather_dim)
-    _check_activation(activation)
+    _check_activation(activation, pairs=True)
     one = isinstance(b, Tensor)
     if bias is not None and isinstance(bias, Tensor) != one:
         raise tilewire.Error("bias: want a tensor for one b, a list for a list", "invalid_input")
@@ -298,11 +319,14 @@ def all_gather_matmul(
         op = _ops.all_gather_matmuls.default if dim >= 0 else _ops.all_gather_cols_matmuls.default
     moved = x if dim <= 0 else x.movedim(dim, 0)
     keeps = return_gathered or (grads and weight_asks)
-    fused = "" if grads else activation
+    fuses = not grads
+    if fuses and activation == "swiglu_pairs":
+        fuses = _fuses_pairs(x, [b] if one else b, group, dim, bias)  # type: ignore[list-item, arg-type]
+    fused = activation if fuses else ""
     y, gathered = call(op, grads, moved, b, group_name(group), bias, fused, keeps, _allow_tf32(x))
 
     def finished(y: Tensor) -> Tensor:
-        y = _finish(y, activation, None) if grads else y
+        y = y if fuses else _finish(y, activation, None)
         return y.movedim(0, dim) if dim > 0 else y
 
     result = finished(y) if one else [finished(each) for each in y]

@@ -1,10 +1,10 @@
 // Executes the tasks of mixture of experts: routing and grouped GEMMs.
 // Called by TaskRunner::run.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 
+#include "backends/host/activations.hpp"
 #include "backends/host/elements.hpp"
 #include "backends/host/tasks.hpp"
 #include "core/ceil_div.hpp"
@@ -28,32 +28,6 @@ void require_experts(const int32_t* experts, int64_t count, int64_t token, int64
             experts[i], num_experts - 1);
     for (int64_t other = 0; other < i; ++other)
       require(experts[i] != experts[other], "topk_ids of token {}: expert {} twice", token, experts[i]);
-  }
-}
-
-float silu(float x) { return x / (1.0F + std::exp(-x)); }
-
-/// Activate one row of `n` results, in place.
-void activate(Activation activation, float* values, int64_t n) {
-  switch (activation) {
-    case Activation::none:
-      return;
-    case Activation::relu:
-      // NOTE: this form keeps NaN.
-      for (int64_t i = 0; i < n; ++i) values[i] = values[i] < 0.0F ? 0.0F : values[i];
-      return;
-    case Activation::gelu:
-      for (int64_t i = 0; i < n; ++i) values[i] *= 0.5F * (1.0F + std::erf(values[i] * 0.70710678F));
-      return;
-    case Activation::silu:
-      for (int64_t i = 0; i < n; ++i) values[i] = silu(values[i]);
-      return;
-    case Activation::swiglu:
-      for (int64_t i = 0; i < n; ++i) values[i] = silu(values[i]) * values[n + i];
-      return;
-    case Activation::swiglu_pairs:
-      for (int64_t i = 0; i < n; ++i) values[i] = silu(values[2 * i]) * values[2 * i + 1];
-      return;
   }
 }
 

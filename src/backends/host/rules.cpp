@@ -104,7 +104,7 @@ std::vector<std::string> missing_features(const Plan& plan) {
       .bodies = {Body::gemm, Body::pool, Body::norm, Body::route, Body::grouped_gemm},
       .collectives = {},
       .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
-                   EpilogueKind::residual},
+                   EpilogueKind::residual, EpilogueKind::swiglu_pairs},
       .engines = {Engine::tiles, Engine::reduce, Engine::copy, Engine::serial, Engine::library},
       .vias = {Via::automatic},
       .b_layouts = {BLayout::nk, BLayout::kn},

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backends/host/activations.hpp"
 #include "backends/host/elements.hpp"
 #include "core/convert.hpp"
 #include "core/ll.hpp"
@@ -91,7 +92,8 @@ void TaskRunner::multiply(const Task& task) {
 
 void TaskRunner::multiply_rows(const Task& task, const Block& a, int64_t first_row) {
   constexpr int64_t kScratch = 4 << 20;  // elements; bounds the scratch memory of a whole GEMM
-  const int64_t cols = result_shape(task).cols;
+  const int64_t results = result_shape(task).cols;
+  const int64_t cols = joins_columns(task.epilogue) ? 2 * results : results;
   if (a.rows == 0) return;
   Product product{a.rows, cols, a.cols, operand_of(a, false),
                   operand_of(addresses_->block(task.reads[1]), task.gemm.b_layout == BLayout::nk)};
@@ -114,7 +116,7 @@ void TaskRunner::multiply_rows(const Task& task, const Block& a, int64_t first_r
       const int64_t of_result = first_row + begin + row;
       float* sums = values + row * cols;
       if (!task.addends.empty()) sums = complete(task, of_result, sums, values + product.m * cols);
-      finish(task, of_result, 0, cols, sums);
+      finish(task, of_result, 0, results, sums);
     }
   }
 }
@@ -351,11 +353,13 @@ void TaskRunner::apply_epilogue(const Task& task, int64_t row, int64_t col, int6
         break;
       }
       case EpilogueKind::gelu:
-        for (int64_t i = 0; i < n; ++i) values[i] *= 0.5F * (1.0F + std::erf(values[i] * 0.70710678F));
+        activate(Activation::gelu, values, n);
         break;
       case EpilogueKind::relu:
-        // NOTE: this form keeps NaN.
-        for (int64_t i = 0; i < n; ++i) values[i] = values[i] < 0.0F ? 0.0F : values[i];
+        activate(Activation::relu, values, n);
+        break;
+      case EpilogueKind::swiglu_pairs:
+        activate(Activation::swiglu_pairs, values, n);
         break;
       case EpilogueKind::scale:
         scale(values, n, static_cast<float>(what.value));

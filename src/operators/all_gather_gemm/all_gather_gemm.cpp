@@ -28,7 +28,8 @@ void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& t
   for (const std::vector<Tensor>& mine : tensors) {
     for (size_t output = 0; output <= problem.more_n.size(); ++output) {
       const std::vector<float> b = by_rows_of_k(problem, mine[1 + output]);
-      DoubleMatrix sum(problem.m, mine[num_gathered_inputs(problem) + output].cols);
+      const Tensor& c = mine[num_gathered_inputs(problem) + output];
+      DoubleMatrix sum(problem.m, columns_of_b(problem, c.cols));
       for (int owner = 0; owner < num_ranks; ++owner) {
         const Range rows = shard_of(problem.m, num_ranks, owner);
         DoubleMatrix part(rows.size(), sum.cols);

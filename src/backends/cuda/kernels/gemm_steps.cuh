@@ -150,6 +150,8 @@ __device__ __forceinline__ void apply_step(const EpilogueRecord& step, const Til
     case EpilogueKind::scale:
       change_each(sums, [factor = step.value](float value) { return value * factor; });
       break;
+    case EpilogueKind::swiglu_pairs:
+      break;  // slow_tile
   }
 }
 

@@ -25,6 +25,12 @@ __device__ inline float complete_sum(const WorkerTable& table, const OpRecord& s
   return sum;
 }
 
+/// One column of a pair of columns, which neighbouring threads have: silu(gate) * up, at the thread with the gate.
+__device__ inline float join_pair(float product) {
+  const float up = __shfl_xor_sync(0xFFFFFFFF, product, 1);
+  return product / (1.0F + expf(-product)) * up;
+}
+
 /// Products without tensor cores, of any dtype, layout and alignment: blocks of 64 x 64, 16 elements of K at a time.
 __device__ inline void multiply_op(const WorkerTable& table, const OpRecord& step) {
   constexpr int kSide = 64;
@@ -36,6 +42,8 @@ __device__ inline void multiply_op(const WorkerTable& table, const OpRecord& ste
   const SourceRecord b = table.sources[step.first_source + 1];
   const SourceRecord a_below = table.sources[step.first_source + (step.rows_below > 0 ? 2 : 0)];
   const int rows_above = step.rows - step.rows_below;
+  const bool pairs = step.num_epilogue > 0 && table.epilogue[step.first_epilogue].kind == EpilogueKind::swiglu_pairs;
+  const int cols = pairs ? 2 * step.cols : step.cols;  // of B
   const auto load = [&](const SourceRecord& from, bool k_major, int line, int lines, int k) {
     if (line >= lines || k >= step.depth) return 0.0F;
     const int64_t at = k_major ? k * from.ld + line : line * from.ld + k;
@@ -44,7 +52,7 @@ __device__ inline void multiply_op(const WorkerTable& table, const OpRecord& ste
   const int x = static_cast<int>(threadIdx.x) % 16;
   const int y = static_cast<int>(threadIdx.x) / 16;
   for (int row0 = 0; row0 < step.rows; row0 += kSide) {
-    for (int col0 = 0; col0 < step.cols; col0 += kSide) {
+    for (int col0 = 0; col0 < cols; col0 += kSide) {
       float sums[kOwn][kOwn] = {};
       for (int k0 = 0; k0 < step.depth; k0 += kDepth) {
         __syncthreads();
@@ -58,7 +66,7 @@ __device__ inline void multiply_op(const WorkerTable& table, const OpRecord& ste
         for (int i = static_cast<int>(threadIdx.x); i < kSide * kDepth; i += kOpThreads) {
           const int k = step.b_is_kn ? i / kSide : i % kDepth;
           const int line = step.b_is_kn ? i % kSide : i / kDepth;
-          b_block[k][line] = load(b, step.b_is_kn, col0 + line, step.cols, k0 + k);
+          b_block[k][line] = load(b, step.b_is_kn, col0 + line, cols, k0 + k);
         }
         __syncthreads();
         for (int k = 0; k < kDepth; ++k) {
@@ -73,8 +81,10 @@ __device__ inline void multiply_op(const WorkerTable& table, const OpRecord& ste
         for (int j = 0; j < kOwn; ++j) {
           const int row = row0 + y + 16 * i;
           const int col = col0 + x + 16 * j;
-          if (row >= step.rows || col >= step.cols) continue;
-          finish_element(table, step, row, col, complete_sum(table, step, row, col, sums[i][j]));
+          const float product = pairs ? join_pair(sums[i][j]) : sums[i][j];
+          if (row >= step.rows || col >= cols || (pairs && col % 2 != 0)) continue;
+          const int to = pairs ? col / 2 : col;
+          finish_element(table, step, row, to, complete_sum(table, step, row, to, product));
         }
       }
     }

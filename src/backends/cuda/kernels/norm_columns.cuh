@@ -1,5 +1,5 @@
 // Norms behind sums of LL data: each CTA normalises its own columns of all rows, and the CTAs exchange the moments of
-// theirs. Included by gemv.cu.
+// theirs. Included by gemv_kernel.cuh.
 #pragma once
 
 #include "backends/cuda/kernels/spread.cuh"
@@ -91,7 +91,7 @@ __device__ __forceinline__ bool spread_of_row(const NormPlace& place, int row, b
 template <typename T>
 __device__ __forceinline__ void normalise_columns(const NormPlace& place, const RowNorm& norm,
                                                   const WorkerLaunch& launch, const ThreadUnits<1>& at, bool good,
-                                                  const Operands (&operands)[1], const float (&values)[1][kEight],
+                                                  const Operands (&operands)[1], const float (&values)[1][kUnit<T>],
                                                   uint64_t epoch) {
   __shared__ Spread of_slots[kSlots][kNormRows];
   __shared__ Spread of_rows[kNormRows];
@@ -100,13 +100,13 @@ __device__ __forceinline__ void normalise_columns(const NormPlace& place, const 
   TaskSpan* span = thread == 0 ? span_of(launch, norm.first_name + blockIdx.x) : nullptr;
   const int own_cols = min(place.part_cols, place.cols - place.part * place.part_cols);
   if (good && at.has(0)) {
-    const int slot = (at.first_col - place.part * place.part_cols) / kEight;
+    const int slot = (at.first_col - place.part * place.part_cols) / kUnit<T>;
     of_slots[slot][at.row] = spread_of<T>(norm, operands[0], values[0]);
   }
   if (ptx::cta_any(1, blockDim.x, !good)) return;
   note_taken(span), note_start(span, blockIdx.x);
   if (thread < place.rows) {
-    const int slots = own_cols / kEight;
+    const int slots = own_cols / kUnit<T>;
     Spread own;
 #pragma unroll 4
     for (int slot = 0; slot < slots; ++slot) own.add(of_slots[slot][thread], norm.layer);

@@ -68,7 +68,7 @@ __device__ __forceinline__ void reduce_part(const WorkerLaunch& launch, const Ro
   bool good = await_peers(table, launch, epoch);
   Operands operands[kUnits];
   float values[kUnits][kEight] = {};
-  if (good) send_units(table.exchange, launch.bases, copy, at, mine);
+  if (good) send_units<T>(table.exchange, launch.bases, copy, at, mine);
   // NOTE: while the data travel. At the end of the call the additions of all CTAs would take turns.
   __syncthreads();
   if (thread == 0) count_call(launch);
@@ -78,7 +78,7 @@ __device__ __forceinline__ void reduce_part(const WorkerLaunch& launch, const Ro
     if (counts && !waits) note_call(launch);
 #pragma unroll
     for (int unit = 0; unit < kUnits; ++unit) {
-      if (at.has(unit)) operands[unit] = load_operands(table.sum, launch.bases, at.row, at.col(unit));
+      if (at.has(unit)) operands[unit] = load_operands<T>(table.sum, launch.bases, at.row, at.col(unit));
     }
     Patience patience{launch.watch, table.sum.first_name + cta, epoch, thread == 0, sum_span};
     good = sum_units<T>(table.sum, launch.bases, copy, at, mine, operands, values, patience);

@@ -67,10 +67,12 @@ class GemvMaker {
     table_.tile_cols = static_cast<int32_t>(shape.cols);
     table_.depth = static_cast<int32_t>(depth_of(tile));
     table_.dtype = view_.dtype_of(tile.reads[0]);
+    table_.b_layout = tile.gemm.b_layout;
+    table_.pairs = joins_columns(tile.epilogue);
     const Buffer& b = view_.plan.buffers[tile.reads[1].buffer];
     table_.constant_b = b.constant && b.scope == Scope::input;
     fits_ = in_units(table_.a, table_.lda, shape.rows, table_.dtype) &&
-            in_units(table_.b, table_.ldb, shape.cols, table_.dtype);
+            in_units(table_.b, table_.ldb, tile.reads[1].rows, table_.dtype);
   }
 
   /// Tile `i` is that of CTA 0, so many columns further.
@@ -81,7 +83,7 @@ class GemvMaker {
     table_.cols = static_cast<int32_t>(shift + shape.cols);
     const bool whole = shape.cols == table_.tile_cols || i + 1 == tiles.size();
     Region b = tile.reads[1];
-    b.row -= shift;
+    (table_.b_layout == BLayout::nk ? b.row : b.col) -= table_.pairs ? 2 * shift : shift;
     fits_ = fits_ && whole && tile.reads[0] == tiles[0].reads[0] && b.row == tiles[0].reads[1].row &&
             b.col == tiles[0].reads[1].col && tile.waits == tiles[0].waits &&
             are_moved(tile.writes, tiles[0].writes, 0, shift);

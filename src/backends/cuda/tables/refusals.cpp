@@ -153,7 +153,7 @@ Known known_to_kernels() {
       .bodies = {Body::gemm, Body::norm},
       .collectives = {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce},
       .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
-                   EpilogueKind::residual},
+                   EpilogueKind::residual, EpilogueKind::swiglu_pairs},
       .engines = {Engine::tiles, Engine::reduce, Engine::copy, Engine::serial, Engine::library},
       .vias = {Via::automatic, Via::threads, Via::bulk, Via::tma},
       .b_layouts = {BLayout::nk, BLayout::kn},

@@ -96,7 +96,7 @@ void SumRecords::add_end(const Task& task) {
     targets.push_back(target_of(write));
     fits_ = fits_ && targets.back().dtype == dtype_;
   }
-  view_.add_epilogue(task, steps);
+  if (!joins_columns(task.epilogue)) view_.add_epilogue(task, steps);
   require_units(targets);
   sum_.num_targets = take(targets, sum_.targets);
   sum_.num_steps = take(steps, sum_.steps);
