@@ -211,6 +211,66 @@ def norms() -> None:
     say("norms follow sums")
 
 
+def pairs_of_columns() -> None:
+    """SwiGLU within the product of few rows of a rank alone, behind it for more; both layouts, eager and in a graph."""
+    alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        weight = torch.randn(512, 256, device="cuda").mul_(0.1).to(dtype)
+        for rows in (1, 7, 16, 17, 300):
+            x = torch.randn(rows, 256, device="cuda").to(dtype)
+            y = x.float() @ weight.float().t()
+            want = torch.nn.functional.silu(y[:, ::2]) * y[:, 1::2]
+            for b in (weight.t(), weight.t().contiguous()):
+
+                def step(x: torch.Tensor = x, b: torch.Tensor = b) -> torch.Tensor:
+                    return tt.all_gather_matmul(x, b, alone, activation="swiglu_pairs")
+
+                near(step(), want)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    got = step()
+                got.fill_(torch.nan)
+                graph.replay()
+                torch.cuda.synchronize()
+                near(got, want)
+    say("pairs of columns become one")
+
+
+def experts() -> None:
+    """A layer of experts on all ranks, eager and in a graph with new tokens and routing in every replay."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    hidden, ffn, of_rank, top_k = 256, 128, 4, 3
+    all_w13 = torch.cat([integers(100 + r, of_rank, 2 * ffn, hidden) for r in range(size)]) * 0.05
+    all_w2 = torch.cat([integers(200 + r, of_rank, hidden, ffn) for r in range(size)]) * 0.05
+    mine = slice(rank * of_rank, (rank + 1) * of_rank)
+    w13, w2 = all_w13[mine].contiguous(), all_w2[mine].contiguous()
+
+    def given(seed: int, rows: int) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(seed + rank)
+        ids = torch.rand(rows, of_rank * size, generator=generator).topk(top_k).indices
+        return [integers(seed + rank, rows, hidden), ids.cuda(), torch.rand(rows, top_k, generator=generator).cuda()]
+
+    def reference(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        gate, up = torch.einsum("tk,tefk->tef", x.float(), all_w13[ids].float()).chunk(2, -1)
+        rows = (torch.nn.functional.silu(gate) * up).bfloat16().float()
+        return (torch.einsum("tef,tenf->ten", rows, all_w2[ids].float()) * weights[..., None]).sum(1)
+
+    for rows in (1, 40, 300):
+        x, ids, weights = given(50, rows)
+        near(tt.moe(x, ids, weights, w13, w2), reference(x, ids, weights))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = tt.moe(x, ids, weights, w13, w2)
+        for seed in (60, 70, 80):
+            for old, new in zip((x, ids, weights), given(seed, rows), strict=True):
+                old.copy_(new)
+            graph.replay()
+            tt.all_reduce(x.clone())  # shares the workspace
+            torch.cuda.synchronize()
+            near(y, reference(x, ids, weights))
+    say("experts are right")
+
+
 def beside_nccl() -> None:
     """NCCL calls of another group on another stream, before tilewire's calls on some ranks, after them on others."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -322,6 +382,8 @@ def main() -> None:
     captures()
     shared_memory()
     norms()
+    pairs_of_columns()
+    experts()
     host_times(name)
     beside_nccl()
     torch.cuda.synchronize()

@@ -49,6 +49,11 @@ def test_epilogues(ranks: int) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_experts(ranks: int) -> None:
+    run(torch_bodies.experts, ranks)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_norms(ranks: int) -> None:
     run(torch_norms.norms, ranks)
     run(torch_norms.quantised_norms, ranks)

@@ -33,6 +33,8 @@ bool moves_data(const Lane& lane) {
   return std::ranges::any_of(lane.tasks, [](const Task& task) { return task.kind != TaskKind::sync; });
 }
 
+bool has_groups(const Lane& lane) { return std::ranges::any_of(lane.tasks, is_grouped_gemm); }
+
 bool by_tensor_cores(const Lane& lane) {
   return lane.kernel == 0 && !is_serial(lane.engine) && std::ranges::any_of(lane.tasks, is_gemm_tile);
 }

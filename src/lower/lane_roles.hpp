@@ -12,12 +12,16 @@ inline constexpr int kLeastForLibrary = 16;
 inline constexpr int kHandshakesOfCta = 8;
 inline constexpr int kWarpgroupsOfCta = 3;
 
-/// Stages of a rank with a stream-ordered GEMM: a kernel (0), the call of the library, and a kernel.
+/// Stages of a rank with a stream-ordered GEMM: a kernel (0), the call of the library, and a kernel. Or grouped GEMMs,
+/// one kernel after another, instead of the call.
 inline constexpr int kCallStage = 1;
 inline constexpr int kStageAfterCall = 2;
 
 /// Whether a lane has other tasks than waits and posts (a data lane).
 [[nodiscard]] bool moves_data(const Lane& lane);
+
+/// Whether a lane multiplies groups.
+[[nodiscard]] bool has_groups(const Lane& lane);
 
 /// Whether a task outside of `lane` waits for the signal.
 [[nodiscard]] bool others_wait(const Plan& plan, const Lane& lane, const Signal& signal);

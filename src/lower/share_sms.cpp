@@ -71,8 +71,9 @@ class SmSharer {
     const bool serial = is_serial(lane.engine);
     int ctas = workers_of(lane);
     if (!serial) ctas = static_cast<int>(std::min<int64_t>(ctas, std::ssize(lane.tasks)));
-    // NOTE: one CTA makes each product of a serial lane.
-    if (serial) ctas = std::ranges::any_of(lane.tasks, computes) ? 1 : std::min(ctas, ctas_for_task(lane));
+    // NOTE: one CTA makes each product of a serial lane, and routes.
+    const auto takes_one = [](const Task& task) { return is_product(task) || task.route; };
+    if (serial) ctas = std::ranges::any_of(lane.tasks, takes_one) ? 1 : std::min(ctas, ctas_for_task(lane));
     data_.push_back({&lane, ctas, lane.engine != Engine::reduce || lane.workers > 0, after});
   }
 
@@ -124,10 +125,12 @@ class SmSharer {
     int64_t most = 0;
     for (const Task& task : lane.tasks) {
       if (task.kind == TaskKind::sync) continue;
+      const Buffer& to = plan_.buffers[task.writes[0].to.buffer];
       const Shape shape = result_shape(task);
-      most = std::max(most, shape.rows * shape.cols * bytes_of(plan_.buffers[task.writes[0].to.buffer].dtype));
+      const int64_t rows = is_grouped(to) ? to.most_rows : shape.rows;
+      most = std::max(most, rows * shape.cols * bytes_of(to.dtype));
     }
-    return static_cast<int>(std::clamp<int64_t>(ceil_div(most, kLeastBytes), 1, kCopyCtas));
+    return static_cast<int>(std::clamp<int64_t>(ceil_div(most, kLeastBytes), 1, std::max(kCopyCtas, lane.workers)));
   }
 
   /// CTAs of data and sync-only lanes in one kernel: the only one, or the one before or after a library call.

@@ -2,7 +2,6 @@
 // Listed in lower.cpp.
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "lower/kernel_limits.hpp"
 #include "lower/lane_roles.hpp"
 #include "lower/passes.hpp"
+#include "lower/stages.hpp"
 
 namespace tilewire::lowering {
 namespace {
@@ -134,43 +134,6 @@ void append_stages(std::vector<Lane>& lanes, Lane lane, int64_t before) {
   part(0, 0, before, before < size ? "_before" : "");
   part(kCallStage, before, after, "");
   part(kStageAfterCall, after, size, calls ? "_after" : "");
-}
-
-/// Remove waits for signals to which only earlier stages of the same rank post, and these posts if no wait is left.
-/// Returns the number of removed waits.
-size_t drop_waits_between_stages(Plan& plan) {
-  constexpr int kElsewhere = std::numeric_limits<int>::max();
-  std::vector<int> last_stage(none_of(plan).size(), 0);
-  for (const Lane& lane : plan.lanes) {
-    for (const Task& task : lane.tasks) {
-      for (const Post& post : task.posts) {
-        int& last = last_stage[signal_id(plan, post.signal)];
-        last = std::max(last, post.signal.rank == lane.rank ? lane.stage : kElsewhere);
-      }
-    }
-  }
-  size_t dropped = 0;
-  Signals replaced = none_of(plan);
-  Signals awaited = none_of(plan);
-  for (Lane& lane : plan.lanes) {
-    for (Task& task : lane.tasks) {
-      dropped += std::erase_if(task.waits, [&](const Wait& wait) {
-        const int64_t id = signal_id(plan, wait.signal);
-        const bool earlier = wait.signal.rank == lane.rank && last_stage[id] < lane.stage;
-        (earlier ? replaced : awaited)[id] = true;
-        return earlier;
-      });
-    }
-  }
-  for (Lane& lane : plan.lanes) {
-    for (Task& task : lane.tasks) {
-      std::erase_if(task.posts, [&](const Post& post) {
-        const int64_t id = signal_id(plan, post.signal);
-        return replaced[id] && !awaited[id];
-      });
-    }
-  }
-  return dropped;
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 /// Groups begin at multiples of so many rows, which suits the stores of tiles.
 constexpr int64_t kAlign = 8;
 /// Tokens that one task sums, so that many workers can share them.
-constexpr int64_t kTokensOfSum = 32;
+constexpr int64_t kTokensOfSum = 16;
 
 class RoutedPlanner {
  public:

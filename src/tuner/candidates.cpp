@@ -39,11 +39,27 @@ bool is_short_one_shot(const Problem& problem, const Team& team, const Config& c
          (team.num_ranks - 1) * problem.m * problem.n * bytes_of(out_dtype_of(problem)) <= kMostBytes;
 }
 
+/// Whether the GEMV kernel reads B as fast as the library does: [K, N] of 16-bit types it does not.
+bool suits_gemv(const Problem& problem) {
+  return problem.m <= kMostGemvRows && (problem.b_layout == BLayout::nk || problem.dtype == DType::fp32);
+}
+
+/// Whether the GEMV kernel is the fastest for a rank alone; all other tiles with swiglu_pairs, or of fp32, are slow.
+/// NOTE: cuBLAS itself is as fast for 16 rows, but a call of it through a plan of one rank takes 18 us more.
+bool is_fastest_alone(const Problem& problem, const Team& team) {
+  if (team.num_ranks > 1 || problem.m > kMostGemvRows) return false;
+  if (joins_columns(problem.epilogue)) return true;
+  const bool nk = problem.b_layout == BLayout::nk;
+  if (problem.dtype == DType::fp32) return !problem.allow_tf32 && (nk || problem.m > 1);
+  return nk;
+}
+
 constexpr Exception kExceptions[] = {
     // The model has no kernels for few rows. NOTE: measured on 2 GPUs; of more data two phases may be faster.
     {"GEMM + AllReduce 16 8192 8192 on 2 x H200: 21.1 us, earlier tiles 31.7, predicted 31.5",
      [](const Problem& problem, const Team& team, const Config& config) {
-       return multiplies(problem) && config.tile_m == kMostGemvRows && is_short_one_shot(problem, team, config);
+       return multiplies(problem) && suits_gemv(problem) && config.tile_m == kMostGemvRows &&
+              is_short_one_shot(problem, team, config);
      },
      true},
     {"AllReduce 16 8192 on 2 x H200: 8.2 us, other tiles 12.9; with RMSNorm 10.1 and 45",
@@ -53,8 +69,7 @@ constexpr Exception kExceptions[] = {
      true},
     {"GEMM + AllReduce 64 8192 8192 on 2 x H200: 28.0 us, tiles 30.1; with RMSNorm 31.5 and 50",
      [](const Problem& problem, const Team& team, const Config& config) {
-       const bool gemv = problem.m <= kMostGemvRows;
-       return multiplies(problem) && !gemv && problem.m <= 64 && config.compute == Provider::library &&
+       return multiplies(problem) && !suits_gemv(problem) && problem.m <= 64 && config.compute == Provider::library &&
               is_short_one_shot(problem, team, config);
      },
      true},
@@ -62,6 +77,12 @@ constexpr Exception kExceptions[] = {
      [](const Problem& problem, const Team& team, const Config& config) {
        return multiplies(problem) && team.num_ranks == 1 && config.tile_m == kMostGemvRows;
      }},
+    {"GEMM 1 14336 8192 with swiglu_pairs on one H200: 115 us, other tiles 5667; 1 8192 4096 of fp32: 36, cuBLAS 45; 1 "
+     "28672 8192: 114, cuBLASLt by a plan 133, other tiles 130",
+     [](const Problem& problem, const Team& team, const Config& config) {
+       return multiplies(problem) && config.tile_m == kMostGemvRows && is_fastest_alone(problem, team);
+     },
+     true},
     // One wave of narrow tiles.
     {"GEMM + AllToAll 1024 4096 14336 on 2 x H200: 88.5 us, other tiles 101, predicted 127 and 121",
      [](const Problem& problem, const Team&, const Config& config) {

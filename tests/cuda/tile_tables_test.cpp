@@ -218,6 +218,11 @@ TEST(TileTables, ARankAloneHasTilesWithoutSums) {
   EXPECT_EQ(tables.gemv->sum.num_partials, 1);
   EXPECT_EQ(tables.names.size(), 4u);
   EXPECT_FALSE(tables_of(plan, true, 0, false, "b").gemv.has_value());
+  // More tiles than SMs.
+  const Problem wide{.op = "all_gather_gemm", .m = 1, .n = 28672, .k = 512, .dtype = DType::bf16};
+  const RankTables waves = tables_of(make_plan(wide, {.num_ranks = 1}, {.tile_m = 16, .tile_n = 112}), true, 0);
+  ASSERT_TRUE(waves.gemv.has_value());
+  EXPECT_EQ(waves.gemv->ctas, 256u);
 }
 
 TEST(TileTables, TheKernelOfRowsTakesEqualParts) {

@@ -263,7 +263,8 @@ void expect_right(const Problem& problem, int num_ranks, const std::vector<Confi
            for (size_t i = 0; i < configs.size(); ++i) {
              const bool lowered = i >= asked.size();
              const Plan plan = plan_of(problem, group.team(), configs[i], options, lowered);
-             if (!group.unsupported(plan).empty()) {
+             if (const auto missing = group.unsupported(plan); !missing.empty()) {
+               EXPECT_FALSE(options.all_run) << missing.front();
                if (group.team().rank == 0) skipped[i] = 1;
                continue;
              }

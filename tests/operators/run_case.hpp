@@ -36,6 +36,7 @@ struct CaseOptions {
   std::function<void(std::vector<RankTensors>&)> change_inputs{};  ///< of all ranks; called for each copy of them
   bool lowered = false;                                            ///< the same configs once more, lowered for GPUs
   bool in_place = false;  ///< the output lies in the residual's memory where the plan allows it
+  bool all_run = false;   ///< a plan that the backend refuses fails the test
   bool adopted = false;   ///< tensors of the arena lie in memory that ranks adopt (Group::adopt), host
   OpOptions op;
 };

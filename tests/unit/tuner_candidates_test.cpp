@@ -29,7 +29,7 @@ Problem problem_of(const std::string& op, int64_t m, int64_t n, int64_t k) {
 
 std::vector<Predicted> on(const std::string& target, const Problem& problem) {
   const Target& found = find_target(target);
-  return candidates(problem, team_of(found, std::max(found.ranks, 2)), found);
+  return candidates(problem, team_of(found, found.ranks > 0 ? found.ranks : 2), found);
 }
 
 double us_of(const Predicted& each) { return each.us.value_or(std::numeric_limits<double>::infinity()); }
@@ -64,7 +64,21 @@ TEST(TunerCandidates, KernelsForFewRowsAreTheFastestWhateverTheModelSays) {
   EXPECT_EQ(fastest(problem_of("gemm_all_reduce", 65, 4096, 8192)), "none");
   Problem by_rows = problem_of("gemm_all_reduce", 4, 8192, 8192);
   by_rows.b_layout = BLayout::kn;
-  EXPECT_EQ(fastest(by_rows), "GEMV, one-shot");
+  EXPECT_EQ(fastest(by_rows), kAfterLibrary);
+  const auto alone = [](int64_t m, int64_t n, BLayout layout, bool pairs) {
+    Problem problem = problem_of("all_gather_gemm", m, n, 8192);
+    problem.b_layout = layout;
+    if (pairs) problem.epilogue = {{EpilogueKind::swiglu_pairs}};
+    const std::vector<Predicted> list = on("h200x1", problem);
+    const auto found = std::ranges::find(list, true, &Predicted::fastest);
+    EXPECT_LE(std::ranges::count(list, true, &Predicted::fastest), 1);
+    return found == list.end() ? "none" : found->way;
+  };
+  EXPECT_EQ(alone(1, 28672, BLayout::nk, false), "GEMV");
+  EXPECT_EQ(alone(16, 8192, BLayout::nk, false), "GEMV");
+  EXPECT_EQ(alone(17, 8192, BLayout::nk, false), "none");
+  EXPECT_EQ(alone(1, 8192, BLayout::kn, false), "none");
+  EXPECT_EQ(alone(16, 14336, BLayout::kn, true), "GEMV");
   EXPECT_EQ(fastest({.op = "all_reduce", .m = 16, .n = 8192, .dtype = DType::bf16}), "rows, one-shot");
   EXPECT_EQ(fastest({.op = "all_reduce", .m = 200, .n = 8192, .dtype = DType::bf16}), "none");
 }

@@ -9,18 +9,13 @@
 
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
+#include "torch/layer.hpp"
 #include "torch/rules.hpp"
-#include "torch/teams.hpp"
 
 namespace tilewire::python {
 namespace {
 
-/// State of all kernels. NOTE: a global, because PyTorch's kernels are plain functions and exist until the process
-/// ends.
-struct TorchLayer {
-  TorchShim shim;
-  TorchTeams teams;
-};
+/// NOTE: a global, because PyTorch's kernels are plain functions and exist until the process ends.
 TorchLayer* layer = nullptr;
 
 /// This thread's last Error in a kernel. PyTorch converts it to a RuntimeError with the same text.
@@ -29,7 +24,36 @@ thread_local std::optional<Error> last_error;
 /// Version 2.10 of PyTorch's ABI: it defines how arguments and results are passed.
 constexpr uint64_t kAbiVersion = (uint64_t{2} << 56) | (uint64_t{10} << 48);
 
+}  // namespace
+
+TorchLayer& torch_layer() {
+  ensure(layer != nullptr, "a kernel of torch.ops.tilewire without its layer");
+  return *layer;
+}
+
 std::string sizes_text(const TorchTensor& x) { return fmt::format("[{}]", fmt::join(x.sizes(), ", ")); }
+
+void* stream_of(TorchDevice device) {
+  if (device.type != layer->shim.cuda) return nullptr;
+  if (layer->shim.get_current_cuda_stream == nullptr) {
+    fail(ErrorKind::unsupported, "a tensor on a GPU, and a PyTorch without CUDA");
+  }
+  void* stream = nullptr;
+  check_torch(layer->shim.get_current_cuda_stream(device.index, &stream), "get_current_cuda_stream");
+  return stream;
+}
+
+void run_kernel(StableValue* values, const std::function<void(TorchStack&)>& body) {
+  TorchStack stack(torch_layer().shim, values);
+  try {
+    body(stack);
+  } catch (const Error& error) {
+    last_error = error;
+    throw;
+  }
+}
+
+namespace {
 
 /// All arguments of a call. Arguments that the operator lacks keep their default.
 struct Arguments {
@@ -213,16 +237,6 @@ std::vector<TorchMatrix> inputs_of(const TorchRule& rule, const Arguments& all, 
   return inputs;
 }
 
-void* stream_of(TorchDevice device) {
-  if (device.type != layer->shim.cuda) return nullptr;
-  if (layer->shim.get_current_cuda_stream == nullptr) {
-    fail(ErrorKind::unsupported, "a tensor on a GPU, and a PyTorch without CUDA");
-  }
-  void* stream = nullptr;
-  check_torch(layer->shim.get_current_cuda_stream(device.index, &stream), "get_current_cuda_stream");
-  return stream;
-}
-
 /// Check the depth of the products. NOTE: texts are made only on failure: a call should take microseconds.
 void require_depth(const TorchRule& rule, const Arguments& all, int ranks) {
   const int64_t depth = all.x.sizes().back() * (rule.gathers_cols ? ranks : 1);
@@ -332,16 +346,10 @@ void call(const TorchRule& rule, bool out, TorchStack& stack) {
   if (results.scale) stack.give(*results.scale);
 }
 
-/// The function that PyTorch calls. Its exceptions pass through PyTorch.
+/// The function that PyTorch calls.
 template <size_t kRule, bool kOut>
 void kernel(StableValue* values, uint64_t /*num_arguments*/, uint64_t /*num_outputs*/) {
-  TorchStack stack(layer->shim, values);
-  try {
-    call(kTorchRules[kRule], kOut, stack);
-  } catch (const Error& error) {
-    last_error = error;
-    throw;
-  }
+  run_kernel(values, [](TorchStack& stack) { call(kTorchRules[kRule], kOut, stack); });
 }
 
 template <size_t... kRules>
@@ -353,6 +361,7 @@ void set_kernels(const char* key, std::index_sequence<kRules...> /*rules*/) {
   };
   (set(kTorchRules[kRules].name, &kernel<kRules, false>), ...);
   (set(std::string(kTorchRules[kRules].name) + "_out", &kernel<kRules, true>), ...);
+  set(experts_kernel().name, experts_kernel().function);
 }
 
 void register_torch(nb::object resolve, nb::object meet) {
@@ -366,6 +375,7 @@ void register_torch(nb::object resolve, nb::object meet) {
       check_torch(layer->shim.define(library, schema_of(rule, out).c_str()), "library_def");
     }
   }
+  check_torch(layer->shim.define(library, experts_kernel().schema), "library_def");
   for (const char* key : {"CPU", "CUDA"}) set_kernels(key, std::make_index_sequence<kTorchRules.size()>{});
 }
 

@@ -69,6 +69,7 @@ TorchShim load_torch_shim() {
   shim.fp32 = number(torch, "aoti_torch_dtype_float32");
   shim.fp8_e4m3 = number(torch, "aoti_torch_dtype_float8_e4m3fn");
   shim.int8 = number(torch, "aoti_torch_dtype_int8");
+  shim.int32 = number(torch, "aoti_torch_dtype_int32");
   return shim;
 }
 

@@ -50,7 +50,7 @@ struct TorchShim {
   /// Null if PyTorch has no CUDA.
   int32_t (*get_current_cuda_stream)(int32_t device, void** stream);
   /// PyTorch's numbers for these devices and types in this release.
-  int32_t cpu, cuda, bf16, fp16, fp32, fp8_e4m3, int8;
+  int32_t cpu, cuda, bf16, fp16, fp32, fp8_e4m3, int8, int32;
 };
 
 /// A range in torch.profiler, from construction to destruction.

@@ -49,6 +49,7 @@ DType TorchTensor::dtype() const {
   if (dtype == shim_->fp16) return DType::fp16;
   if (dtype == shim_->fp8_e4m3) return DType::fp8_e4m3;
   if (dtype == shim_->int8) return DType::int8;
+  if (dtype == shim_->int32) return DType::int32;
   require(dtype == shim_->fp32, "a tensor of PyTorch's type {}: want bfloat16, float16 or float32", dtype);
   return DType::fp32;
 }

@@ -73,6 +73,7 @@ class TorchStack {
   [[nodiscard]] std::vector<TorchTensor> maybe_tensors();
   [[nodiscard]] std::string text();
   [[nodiscard]] double number() { return std::bit_cast<double>(next()); }
+  [[nodiscard]] int64_t integer() { return static_cast<int64_t>(next()); }
   [[nodiscard]] bool flag() { return (next() & 0xff) != 0; }
   /// Pass results, after all arguments have been taken. The first result takes the place of the first argument.
   void give(const TorchTensor& result) { values_[given_++] = reference(result); }

@@ -12,6 +12,7 @@ Every rank of the group must call them, in the same order, with the same shapes.
 """
 
 from tilewire.torch._drop_in import disable, enable, enabled, report
+from tilewire.torch._experts import moe
 from tilewire.torch._gradients import sum_gradients
 from tilewire.torch._layers import ColumnParallelLinear, RowParallelLinear
 from tilewire.torch._ops import (
@@ -54,6 +55,7 @@ __all__ = [
     "matmul_all_reduce",
     "matmul_all_to_all",
     "matmul_reduce_scatter",
+    "moe",
     "on_failure",
     "report",
     "set_cache_size",

@@ -63,6 +63,11 @@ _register_fake_gather_for_several("all_gather_matmuls", by_columns=False)
 _register_fake_gather_for_several("all_gather_cols_matmuls", by_columns=True)
 
 
+@torch.library.register_fake("tilewire::moe")
+def _(x: Tensor, topk_ids: Tensor, topk_weights: Tensor, w13: Tensor, w2: Tensor, *others: Any) -> Tensor:
+    return x.new_empty([*x.shape[:-1], w2.shape[1]])
+
+
 @torch.library.register_fake("tilewire::matmul_reduce_scatter_cols")
 def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
     return x.new_empty(_sizes(x, x.shape[0], b.shape[1] // group_size(group)))

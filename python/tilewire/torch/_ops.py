@@ -95,7 +95,6 @@ def _check_tensor(name: str, given: Tensor | None, dtype: torch.dtype, shape: tu
 
 #: Rows and columns up to which kernels for few rows have norms; they load 16 bytes at a time. Beside other kernels
 #: PyTorch's norm is faster.
-_MOST_ROWS_OF_GEMV = 16
 _MOST_ROWS_OF_PRODUCT = 64
 _MOST_ROWS_ALONE = 128
 _MOST_COLS = 16384
@@ -224,16 +223,28 @@ def _check_activation(activation: str, *, pairs: bool = False) -> None:
         raise tilewire.Error(f"activation {activation!r}: want one of {', '.join(known)}", "invalid_input")
 
 
-def _fuses_pairs(x: Tensor, b: Sequence[Tensor], group: Group, dim: int, bias: Any) -> bool:
-    """Whether the operator joins pairs of columns: on GPUs where the kernel for few rows makes the products."""
-    if bias is not None or dim < 0 or x.device.type == "cpu":
-        return bias is None and dim >= 0
-    one = len(b) == 1 and group_size(group_name(group)) == 1
-    even = x.shape[-1] % 8 == 0 and all(each.shape[-1] % 16 == 0 for each in b)
-    if not one or not even or _rows_of(x) > _MOST_ROWS_OF_GEMV:
+#: Most rows of the kernel for few rows, which joins pairs of columns.
+_MOST_ROWS_OF_GEMV = 16
+
+
+def _in_units(x: Tensor) -> bool:
+    """Whether rows (or columns) of x lie in units of 16 bytes."""
+    strides = [stride for size, stride in zip(x.shape, x.stride(), strict=True) if size > 1 and stride > 1]
+    if any(stride * x.element_size() % 16 != 0 for stride in strides):
         return False
     # NOTE: while PyTorch compiles, tensors have no addresses.
-    return torch.compiler.is_compiling() or all(each.data_ptr() % 16 == 0 for each in (x, *b))
+    return torch.compiler.is_compiling() or x.data_ptr() % 16 == 0
+
+
+def _fuses_pairs(x: Tensor, b: Sequence[Tensor], group: Group, dim: int, bias: Any, keeps: bool) -> bool:
+    """Whether the operator joins pairs of columns: on GPUs where the kernel for few rows makes the products."""
+    if bias is not None or dim < 0:
+        return False
+    if x.device.type == "cpu":
+        return True
+    one = len(b) == 1 and not keeps and group_size(group_name(group)) == 1
+    even = x.shape[-1] % 8 == 0 and all(each.shape[-1] % 16 == 0 for each in b)
+    return one and even and _rows_of(x) <= _MOST_ROWS_OF_GEMV and all(_in_units(each) for each in (x, *b))
 
 
 @overload
@@ -321,7 +332,7 @@ def all_gather_matmul(
     keeps = return_gathered or (grads and weight_asks)
     fuses = not grads
     if fuses and activation == "swiglu_pairs":
-        fuses = _fuses_pairs(x, [b] if one else b, group, dim, bias)  # type: ignore[list-item, arg-type]
+        fuses = _fuses_pairs(x, [b] if one else b, group, dim, bias, keeps)  # type: ignore[list-item, arg-type]
     fused = activation if fuses else ""
     y, gathered = call(op, grads, moved, b, group_name(group), bias, fused, keeps, _allow_tf32(x))
 

@@ -105,6 +105,9 @@ __device__ inline void enter_family(const GemmLaunch& launch, const FamilyRecord
   if (threadIdx.x % 32 == 0)
     good = wait_signals(launch.table.waits + family.first_wait, family.num_early, epoch, launch.workers.watch,
                         family.task);
+  // NOTE: if the team is broken, there may be no extents.
+  const WaitWatch& watch = launch.workers.watch;
+  good = good && (watch.abort == nullptr || !is_aborted(watch));
   at.aborted = __shfl_sync(~0U, good ? 0 : 1, 0) != 0;
   __syncwarp();  // the extents that the first lane has acquired are there for all lanes
   if (at.aborted) return;

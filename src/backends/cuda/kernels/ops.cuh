@@ -3,8 +3,10 @@
 #pragma once
 
 #include "backends/cuda/kernels/copy_op.cuh"
+#include "backends/cuda/kernels/expert_rows.cuh"
 #include "backends/cuda/kernels/multiply.cuh"
 #include "backends/cuda/kernels/norm_op.cuh"
+#include "backends/cuda/kernels/route_op.cuh"
 
 namespace tilewire::cuda {
 
@@ -183,9 +185,9 @@ __device__ inline void norm_op(const WorkerTable& table, const OpRecord& step, c
       : normalise_rows<false>(table, step, slice, warpgroup);
 }
 
-/// Execute an op. `multiply` needs kOpThreads threads, and ignores the slice. NOTE: kernels of tensor cores compute
-/// nothing here: more code would cost their tiles registers.
-template <bool kComputes>
+/// Execute an op. `multiply` and `route` need kOpThreads threads. NOTE: kernels of tensor cores compute nothing here,
+/// and the ops of experts have a kernel of their own: more code would cost the other ops registers.
+template <bool kComputes, bool kExperts>
 __device__ inline void run_op(const WorkerTable& table, const OpRecord& step, const Slice& slice,
                               const Warpgroup& warpgroup, BulkRoom& room, Patience& patience) {
   switch (step.code) {
@@ -202,7 +204,17 @@ __device__ inline void run_op(const WorkerTable& table, const OpRecord& step, co
     case OpCode::norm:
       if constexpr (kComputes) norm_op(table, step, slice, warpgroup);
       return;
+    case OpCode::route:
+      if constexpr (kExperts) route_op(table, step, slice, patience);
+      return;
+    case OpCode::group_rows:
+      if constexpr (kExperts) group_rows_op(table, step, slice);
+      return;
+    case OpCode::sum_experts:
+      if constexpr (kExperts) sum_experts_op(table, step, slice);
+      return;
     case OpCode::sync:
+    case OpCode::doorbell:
       return;
   }
 }

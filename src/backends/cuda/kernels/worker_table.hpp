@@ -26,7 +26,10 @@ enum class OpCode : uint8_t {
   fill,
   multiply,
   norm,
-  doorbell,  ///< open a stream's doorbell, wait until its work is complete
+  doorbell,     ///< open a stream's doorbell, wait until its work is complete
+  route,        ///< make groups of tokens; source 2 is a RouteTable
+  group_rows,   ///< bring rows into groups: source 1 has their numbers, source 2 the extents
+  sum_experts,  ///< weighted sums of the rows of each token; source 1 has the rows, source 2 the weights
 };
 
 /// The doorbell between the device and a stream. Each side writes 1 to one field; the device resets both to 0 when it
@@ -55,7 +58,9 @@ struct OpRecord {
   uint16_t num_posts = 0;
   int32_t rows = 0;  ///< of the result
   int32_t cols = 0;
-  int32_t depth = 0;             ///< `multiply`: length of the dot products; `norm`: columns of a row
+  /// `multiply`: length of the dot products; `norm`: columns of a row; `group_rows`: groups of the extents;
+  /// `sum_experts`: most rows of a token.
+  int32_t depth = 0;
   int32_t first_col = 0;         ///< `norm`: the first column of the row that is stored
   int32_t rows_below = 0;        ///< `multiply`: the last rows of A, so many, are source 2
   uint32_t task = 0;             ///< number of the task in RankTables::names, for reports
@@ -158,6 +163,9 @@ inline constexpr uint32_t kLaneTurn = 0xFFFFFFFF;
 inline constexpr uint32_t kCopyEnd = 0xFFFFFFFE;
 /// As WaitFailure::wait: no wait failed, but two calls overlapped.
 inline constexpr uint32_t kOverlap = 0xFFFFFFFC;
+/// As WaitFailure::wait: an expert (`seen`) of a token (`wanted`) that is none, or that the token has twice.
+inline constexpr uint32_t kNoExpert = 0xFFFFFFFB;
+inline constexpr uint32_t kTwiceAnExpert = 0xFFFFFFFA;
 /// As WaitFailure::wait: not all LL data of an op have arrived.
 inline constexpr uint32_t kDataOfPeers = 0xFFFFFFFD;
 

@@ -9,6 +9,8 @@
 namespace tilewire::cuda {
 namespace {
 
+/// With kExperts: for lanes of mixture of experts.
+template <bool kExperts>
 __global__ void __launch_bounds__(kOpThreads, 1)
     worker_kernel(const __grid_constant__ WorkerLaunch launch, const __grid_constant__ Preamble preamble,
                   bool ends_call) {
@@ -18,7 +20,8 @@ __global__ void __launch_bounds__(kOpThreads, 1)
   // If there are few lanes, this warp has nothing else to do.
   if (preamble.has_task && blockIdx.x == gridDim.x - 1 && threadIdx.x == kOpThreads - 32)
     open_workers(launch, preamble);
-  run_worker_roles<true>(launch, blockIdx.x, shared);
+  // NOTE: on a broken team an earlier kernel of the call may not have routed.
+  if (!kExperts || !is_aborted(launch.watch)) run_worker_roles<!kExperts, kExperts>(launch, blockIdx.x, shared);
   if (ends_call) leave_call(launch);
 }
 
@@ -35,14 +38,17 @@ __global__ void __launch_bounds__(kSyncThreads) sync_kernel(const __grid_constan
 
 void load_worker_kernel() {
   cudaFuncAttributes attributes{};
-  check(cudaFuncGetAttributes(&attributes, worker_kernel), "cudaFuncGetAttributes");
+  check(cudaFuncGetAttributes(&attributes, worker_kernel<false>), "cudaFuncGetAttributes");
+  check(cudaFuncGetAttributes(&attributes, worker_kernel<true>), "cudaFuncGetAttributes");
   check(cudaFuncGetAttributes(&attributes, sync_kernel), "cudaFuncGetAttributes");
 }
 
-void launch_workers(const WorkerLaunch& launch, const Preamble& preamble, bool ends_call, cudaStream_t stream) {
+void launch_workers(const WorkerLaunch& launch, const Preamble& preamble, bool ends_call, cudaStream_t stream,
+                    bool experts) {
   // NOTE: a rank without work has one CTA, which ends the call.
   const uint32_t ctas = std::max(1u, worker_ctas(launch.table, kOpThreads));
-  launch_kernel("launch of worker_kernel", worker_kernel, ctas, kOpThreads, stream, launch, preamble, ends_call);
+  const auto kernel = experts ? worker_kernel<true> : worker_kernel<false>;
+  launch_kernel("launch of worker_kernel", kernel, ctas, kOpThreads, stream, launch, preamble, ends_call);
 }
 
 void launch_sync_lanes(const WorkerLaunch& launch, cudaStream_t stream) {
@@ -59,7 +65,7 @@ void launch_data_lane(const WorkerLaunch& launch, uint32_t lane, uint32_t ctas, 
   data.table.num_lanes = 1;
   data.table.ctas = ctas;
   data.table.sync_lanes = 0;
-  launch_kernel("launch of worker_kernel", worker_kernel, ctas, kOpThreads, stream, data, Preamble{}, false);
+  launch_kernel("launch of worker_kernel", worker_kernel<false>, ctas, kOpThreads, stream, data, Preamble{}, false);
 }
 
 }  // namespace tilewire::cuda

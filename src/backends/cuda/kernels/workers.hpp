@@ -12,8 +12,10 @@ namespace tilewire::cuda {
 void load_worker_kernel();
 
 /// Enqueue a kernel that executes all lanes. Its CTAs must be resident together with everything that they wait for.
-/// `ends_call`: it is the last kernel of the call. Throws Error if CUDA refuses.
-void launch_workers(const WorkerLaunch& launch, const Preamble& preamble, bool ends_call, cudaStream_t stream);
+/// `ends_call`: it is the last kernel of the call. `experts`: lanes have ops of mixture of experts, and neither
+/// products nor norms. Throws Error if CUDA refuses.
+void launch_workers(const WorkerLaunch& launch, const Preamble& preamble, bool ends_call, cudaStream_t stream,
+                    bool experts = false);
 
 /// The sync-only lanes alone, which end the call: few threads and registers, so that other kernels can use their SM.
 void launch_sync_lanes(const WorkerLaunch& launch, cudaStream_t stream);

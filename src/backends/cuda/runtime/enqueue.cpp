@@ -60,8 +60,8 @@ void CudaProgram::enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t 
 namespace {
 
 void launch_part(const WorkerLaunch& launch, const PlainOps& plain, const Preamble& preamble, bool ends_call,
-                 cudaStream_t stream) {
-  plain.kind == Plain::no ? launch_workers(launch, preamble, ends_call, stream)
+                 cudaStream_t stream, bool experts) {
+  plain.kind == Plain::no ? launch_workers(launch, preamble, ends_call, stream, experts)
                           : launch_plain_ops(launch, plain, preamble, ends_call, stream);
 }
 
@@ -69,6 +69,18 @@ void launch_part(const WorkerLaunch& launch, const PlainOps& plain, const Preamb
 
 /// NOTE: with a budget of SMs, early CTAs could take the SMs that are left to kernels of others.
 bool CudaProgram::launches_early() const { return group_.calls().by_caller() && group_.has_whole_gpus(); }
+
+/// Grouped GEMMs, one kernel after another. They count no call.
+void CudaProgram::enqueue_grouped(const Bound& bound, const WorkerLaunch& workers, cudaStream_t stream) {
+  for (size_t i = 0; i < bound.grouped.size(); ++i) {
+    GemmLaunch launch{.table = bound.grouped[i].table};
+    launch.workers.bases = bound.bases;
+    launch.workers.watch = workers.watch;
+    launch.workers.spans = workers.spans;
+    launch.workers.watch.calls = nullptr;
+    launch_groups(bound.tables.grouped[i].kind, launch, stream);
+  }
+}
 
 /// The kernel before the library call, the call, and the kernel after it, one after another.
 void CudaProgram::enqueue_stream_ordered(const Bound& bound, const WorkerLaunch& before, cudaStream_t stream) {
@@ -80,14 +92,16 @@ void CudaProgram::enqueue_stream_ordered(const Bound& bound, const WorkerLaunch&
   if (has_before) {
     WorkerLaunch first = before;
     first.begins = true;
-    launch_part(first, bound.plain, bound.tables.first, !more, stream);
+    launch_part(first, bound.plain, bound.tables.first, !more, stream, bound.tables.experts);
   }
-  bound.calls[0]->enqueue(bound.bases, stream);
+  // NOTE: a rank without experts has neither.
+  enqueue_grouped(bound, before, stream);
+  if (!bound.calls.empty()) bound.calls[0]->enqueue(bound.bases, stream);
   if (!more) return;
   WorkerLaunch after = before;
   after.table = bound.after;
   after.begins = !has_before;
-  if (!rows) return launch_part(after, bound.plain_after, preamble, true, stream);
+  if (!rows) return launch_part(after, bound.plain_after, preamble, true, stream, bound.tables.experts);
   if (opens) {
     // The kernel of rows has no preamble.
     WorkerLaunch opening = after;
@@ -115,7 +129,7 @@ void CudaProgram::enqueue_kernels(const Bound& bound, const WorkerLaunch& all, c
   } else if (bound.tables.lanes_apart || workers.table.ctas == 0) {
     launch_sync_lanes(workers, stream);
   } else {
-    launch_workers(workers, {}, true, stream);
+    launch_workers(workers, {}, true, stream, bound.tables.experts);
   }
 }
 

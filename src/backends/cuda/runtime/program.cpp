@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/cuda/kernels/route_table.hpp"
 #include "backends/cuda/kernels/task_spans.hpp"
 #include "backends/cuda/runtime/callers_stream.hpp"
 #include "backends/cuda/runtime/upload.hpp"
@@ -21,25 +22,8 @@
 namespace tilewire::cuda {
 namespace {
 
-/// Each signal has a memory sector of its own, as ranks poll and post signals.
-constexpr int64_t kSignalBytes = 32;
 /// Most sets of tables for different layouts of callers' tensors, without those that graphs may replay.
 constexpr int64_t kMostBound = 64;
-
-bool is_copied(const Buffer& buffer) { return buffer.copies > 1; }
-
-bool is_shared(const Buffer& buffer) { return buffer.scope == Scope::symmetric && buffer.shared; }
-
-bool is_own(const Buffer& buffer) { return buffer.scope == Scope::symmetric && !buffer.shared && !is_copied(buffer); }
-
-/// Bytes of one copy of each of these buffers.
-int64_t bytes_of_all(const Plan& plan, bool (*which)(const Buffer&)) {
-  int64_t bytes = 0;
-  for (const Buffer& buffer : plan.buffers) bytes += which(buffer) ? copy_bytes(buffer) : 0;
-  return bytes;
-}
-
-bool is_callers(const Buffer& buffer) { return buffer.scope == Scope::input || buffer.scope == Scope::output; }
 
 /// The lanes of one kernel: those after a stream-ordered GEMM, or the others.
 WorkerTable part_of(const HostWorkerTable& host, const WorkerTable& all, bool after) {
@@ -125,92 +109,17 @@ void require_on_device(const CudaGroup& group, const Buffer& buffer, const std::
           group.device());
 }
 
-/// Fill memory in the thread's default stream.
-void set_bytes(std::byte* memory, int64_t bytes, int value) {
-  if (bytes == 0) return;
-  check(cudaMemsetAsync(memory, value, static_cast<size_t>(bytes), cudaStreamPerThread), "cudaMemsetAsync");
+/// The experts of a plan's routing.
+int64_t num_experts(const Plan& plan) {
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      if (task.route) return task.route->experts;
+    }
+  }
+  return 0;
 }
 
 }  // namespace
-
-Workspace::Workspace(CudaGroup& group, const Plan& whole, const Plan& plan) : group_(group), plan_(plan) {
-  doorbells_ = aligned_bytes(num_signals(plan) * kSignalBytes);
-  // NOTE: streams can wait on memory of the arena, but not on memory of cudaMallocAsync.
-  own_ = doorbells_ + aligned_bytes(most_stream_work(whole) * static_cast<int64_t>(sizeof(Doorbell)));
-  group.reserve_workspace(bytes_of_all(plan, is_shared) + local_bytes(plan));
-  has_copies_ = std::ranges::any_of(plan.buffers, is_copied);
-  group.reserve_copies(bytes_of_all(plan, is_copied));
-  extent_ =
-      group.carve(fmt::format("a plan of {} (hash {:x})", plan.op, hash_of(whole)), own_ + bytes_of_all(plan, is_own));
-}
-
-int64_t Workspace::moments_at() const {
-  const auto counters = static_cast<int64_t>(sizeof(CallCounters) + 2 * 16 * plan_.lanes.size());
-  return (counters + alignof(Moments) - 1) / alignof(Moments) * alignof(Moments);
-}
-
-void Workspace::fill() {
-  const auto has = [&](bool (*is)(const Task&)) {
-    return std::ranges::any_of(plan_.lanes, [&](const Lane& lane) { return std::ranges::any_of(lane.tasks, is); });
-  };
-  const bool norms = has(is_norm) && has(is_gemm_tile) && std::ranges::any_of(plan_.lanes, &Lane::joined);
-  const int64_t counters = moments_at() + (norms ? kMostMoments * static_cast<int64_t>(sizeof(Moments)) : 0);
-  counters_ = new_device_memory(counters);
-  load_worker_kernel();
-  if (calls_library(plan_)) load_plain_ops_kernels();
-  if (has_few_rows(plan_, group_.rank())) {
-    load_gemv_kernels();
-    load_row_kernels();
-  }
-  load_clock_kernel();
-  if (!slow_tiles(plan_)) load_gemm_tiles(kind_of(plan_));
-  set_bytes(counters_.get(), counters, 0);
-  std::byte* mine = group_.at(group_.rank(), extent_.offset);
-  set_bytes(mine, own_, 0);
-  if (std::ranges::any_of(plan_.buffers, [](const Buffer& each) { return each.ll && is_own(each); }))
-    set_bytes(mine + own_, bytes_of_all(plan_, is_own), 0xFF);
-  check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
-}
-
-Workspace::~Workspace() { group_.give_back(extent_); }
-
-Addresses Workspace::addresses(const std::vector<Base>& callers) const {
-  Addresses all;
-  for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
-    int64_t in_own = extent_.offset + own_;
-    int64_t in_shared = 0;
-    int64_t in_copy = 0;
-    int64_t in_local = bytes_of_all(plan_, is_shared);
-    for (size_t index = 0; index < plan_.buffers.size(); ++index) {
-      const Buffer& buffer = plan_.buffers[index];
-      Base base{nullptr, shape_on(buffer, rank).cols};
-      if (is_own(buffer)) base.data = group_.at(rank, in_own);
-      if (is_shared(buffer)) base.data = group_.workspace_at(rank, in_shared);
-      if (is_copied(buffer)) {
-        const auto first = reinterpret_cast<uint64_t>(group_.copied_at(rank, in_copy));
-        base.data = reinterpret_cast<std::byte*>(copied_address(first));
-        in_copy += copy_bytes(buffer);
-      }
-      if (buffer.scope == Scope::local && rank == group_.rank()) base.data = group_.workspace_at(rank, in_local);
-      if (is_callers(buffer) && rank == group_.rank()) base = callers[index];
-      // NOTE: a tensor in the arena has the same offset on every rank (Group::allocate).
-      if (is_callers(buffer) && rank != group_.rank() && buffer.in_arena) {
-        base.data = callers[index].data + group_.reachable().distance(callers[index].part, rank);
-      }
-      if (is_own(buffer)) in_own += workspace_bytes(buffer);
-      if (is_shared(buffer)) in_shared += workspace_bytes(buffer);
-      if (buffer.scope == Scope::local) in_local += workspace_bytes(buffer);
-      all.bases.push_back(base);
-    }
-  }
-  all.signal = [this](const Signal& signal) {
-    return reinterpret_cast<uint64_t*>(group_.at(signal.rank, extent_.offset + signal.index * kSignalBytes));
-  };
-  all.progress = reinterpret_cast<uint64_t*>(counters() + 1);
-  all.moments = reinterpret_cast<Moments*>(counters_.get() + moments_at());
-  all.doorbells = reinterpret_cast<Doorbell*>(group_.at(group_.rank(), extent_.offset + doorbells_));
-  return all;
-}
 
 CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
     : group_(group),
@@ -327,6 +236,8 @@ void CudaProgram::move_to(Bound& bound, const std::vector<Base>& callers) {
   bound.current.clear();  // if make_moving throws, the maps are of no call
   bound.bases = bases_at(callers);
   make_moving(bound.tables.gemm, bound.bases, bound.gemm.table);
+  for (size_t i = 0; i < bound.grouped.size(); ++i)
+    make_moving(bound.tables.grouped[i].table, bound.bases, bound.grouped[i].table);
   bound.current = callers;
 }
 
@@ -347,6 +258,8 @@ std::unique_ptr<CudaProgram::Bound> CudaProgram::new_bound(const std::vector<Bas
   bound->absolute = !serves_any_address(bound->tables);
   if (bound->absolute) bound->tables = tables_for(callers, traced);
   bound->gemm = upload(bound->tables.gemm, group_.stream());
+  for (const GroupedKernel& kernel : bound->tables.grouped)
+    bound->grouped.push_back(upload(kernel.table, group_.stream()));
   move_to(*bound, callers);
   WorkerTable all;
   bound->memory = upload(bound->tables.workers, all, group_.stream());
@@ -425,6 +338,15 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
             fmt::format("{} on rank {}: two calls overlapped: with order = stream the caller must run a team's calls "
                         "and graph replays one after another",
                         plan_.op, group_.rank())};
+  }
+  if (failure.wait == kNoExpert || failure.wait == kTwiceAnExpert) {
+    const auto expert = static_cast<int64_t>(failure.seen);
+    return {ErrorKind::invalid_input,
+            failure.wait == kTwiceAnExpert
+                ? fmt::format("{} on rank {}: topk_ids of token {}: expert {} twice", plan_.op, group_.rank(),
+                              failure.wanted, expert)
+                : fmt::format("{} on rank {}: topk_ids of token {}: expert {}, want 0 to {}", plan_.op, group_.rank(),
+                              failure.wanted, expert, num_experts(plan_) - 1)};
   }
   WaitReport report{.op = plan_.op, .rank = group_.rank(), .wanted = failure.wanted, .seen = failure.seen};
   if (failure.task < bound.tables.names.size()) {

@@ -10,43 +10,12 @@
 #include "backends/cuda/kernels/workers.hpp"
 #include "backends/cuda/runtime/device_clock.hpp"
 #include "backends/cuda/runtime/group.hpp"
+#include "backends/cuda/runtime/workspace.hpp"
 #include "backends/cuda/tables/lane_tables.hpp"
 #include "core/in_place.hpp"
 #include "tilewire/spi/backend.hpp"
 
 namespace tilewire::cuda {
-
-/// The memory of one program: in the arena its signals, doorbells and symmetric buffers that are not shared; counters;
-/// and its part of the group's workspace.
-class Workspace {
- public:
-  /// Collective: reserves the group's workspace. `whole` has all ranks' lanes; `plan` has this rank's, and outlives it.
-  Workspace(CudaGroup& group, const Plan& whole, const Plan& plan);
-  Workspace(const Workspace&) = delete;
-  Workspace& operator=(const Workspace&) = delete;
-  ~Workspace();
-
-  /// All addresses for callers' tensors at `callers`, by buffer; these may be relative.
-  [[nodiscard]] Addresses addresses(const std::vector<Base>& callers) const;
-  [[nodiscard]] CallCounters* counters() const { return reinterpret_cast<CallCounters*>(counters_.get()); }
-  /// Whether the program has double-buffered LL data (Buffer::copies).
-  [[nodiscard]] bool has_copies() const { return has_copies_; }
-  /// Allocate counters, load kernels, initialise all memory. When all ranks have done so, peers may write there.
-  void fill();
-
- private:
-  /// Offset of the moments in counters_.
-  [[nodiscard]] int64_t moments_at() const;
-
-  CudaGroup& group_;
-  const Plan& plan_;
-  host::Extent extent_;
-  bool has_copies_ = false;
-  int64_t doorbells_ = 0;  ///< offset in the extent, after the signals
-  int64_t own_ = 0;        ///< offset of the symmetric buffers, after the doorbells
-  /// CallCounters, then two counters per LaneRecord (a lane has up to two), then the moments of joined norms.
-  std::shared_ptr<std::byte> counters_;
-};
 
 class CudaProgram final : public Program {
  public:
@@ -75,6 +44,7 @@ class CudaProgram final : public Program {
     bool captured = false;  ///< a graph may replay it: do not remove
     RankTables tables;
     DeviceTable gemm;
+    std::vector<DeviceTable> grouped;  ///< of the tables' grouped GEMMs
     WorkerTable workers;
     WorkerTable after;            ///< the lanes after a stream-ordered GEMM
     PlainOps plain, plain_after;  ///< of `workers` and `after` beside such a GEMM
@@ -105,6 +75,7 @@ class CudaProgram final : public Program {
   void enqueue_all(const Bound& bound, cudaStream_t stream, uint64_t capture);
   /// Whether kernels for few rows may begin before the kernel before them in the stream ends.
   [[nodiscard]] bool launches_early() const;
+  void enqueue_grouped(const Bound& bound, const WorkerLaunch& workers, cudaStream_t stream);
   void enqueue_stream_ordered(const Bound& bound, const WorkerLaunch& before, cudaStream_t stream);
   void enqueue_kernels(const Bound& bound, const WorkerLaunch& all, cudaStream_t stream);
   void enqueue_work(const Bound& bound, size_t index, const WorkerLaunch& workers, const SideStream& side,

@@ -277,7 +277,12 @@ HostTable grouped_table(const GroupedProduct& p) {
   family.rest_map = family.b_map + 2;
   family.activation = p.activation;
   family.ended = p.ended;
-  table.maps.push_back(make_group_b_map(p.b, p.groups, p.activation, p.shape));
+  const auto make_b = [groups = p.groups, activation = p.activation, shape = p.shape](const MatrixView& b) {
+    return make_group_b_map(b, groups, activation, shape);
+  };
+  const bool moves = is_relative(reinterpret_cast<uint64_t>(p.b.data));
+  if (moves) table.moving.push_back({family.b_map, p.b, make_b});
+  table.maps.push_back(moves ? CUtensorMap{} : make_b(p.b));
   table.maps.push_back(make_output_map(p.c));
   table.maps.push_back(make_rest_map(p.c));
   table.families.push_back(family);

@@ -10,6 +10,7 @@
 #include "backends/cuda/tables/stream_lanes.hpp"
 #include "backends/cuda/tables/tile_records.hpp"
 #include "core/gemm_tasks.hpp"
+#include "core/grouped_tasks.hpp"
 #include "core/text.hpp"
 #include "lower/lane_roles.hpp"
 #include "tilewire/print.hpp"
@@ -145,12 +146,42 @@ class TableMaker {
 
   /// Add a lane of stage 0 to the kernel before the GEMM, or of stage 2 to the kernel after it.
   void add_staged_lane(int index) {
-    if (calls_in_stage(index)) return add_stream_ordered_call(index);
+    if (calls_in_stage(index))
+      return has_groups(plan_.lanes[index]) ? add_grouped_gemms(index) : add_stream_ordered_call(index);
     if (goes_with_call(plan_, index)) return;
     const size_t first = out_.workers.lanes.size();
     add_worker_lane(index);
     if (out_.workers.lanes.size() > first)
       out_.workers.lanes.back().after = plan_.lanes[index].stage == kStageAfterCall;
+  }
+
+  /// Add the kernels of a lane of grouped GEMMs. They neither wait nor post (refuses_stages).
+  void add_grouped_gemms(int index) {
+    for (const Task& task : plan_.lanes[index].tasks) {
+      const Region& a = task.reads[0];
+      const Region& b = task.reads[1];
+      const Region& c = task.writes[0].to;
+      const auto view = [&](const Region& region) {
+        const Buffer& buffer = plan_.buffers[region.buffer];
+        const int64_t rows = is_grouped(buffer) ? buffer.most_rows : shape_on(buffer, region.rank).rows;
+        const Base& at = view_.base(region);
+        return MatrixView{at.data, buffer.dtype, rows, shape_on(buffer, region.rank).cols, at.ld};
+      };
+      const Region extents = extents_read(plan_, task)[0];
+      GroupedProduct product{.a = view(a), .b = view(b), .c = view(c), .groups = extents.cols};
+      product.extents = reinterpret_cast<const int32_t*>(view_.data_of(extents));
+      product.activation = task.activation;
+      if (!is_gated(task.activation))
+        product.shape = shape_of_groups(plan_.buffers[a.buffer].most_rows, product.groups);
+      GroupedKernel& kernel = out_.grouped.emplace_back(GroupedKernel{grouped_table(product), kind_of(product)});
+      FamilyRecord& family = kernel.table.families[0];
+      family.extents += a.row;
+      family.groups = static_cast<int32_t>(a.rows);
+      family.first_group = static_cast<int32_t>(a.row);
+      family.first_col = static_cast<int32_t>(task.writes[0].first_col);
+      family.cols = static_cast<int32_t>(c.cols);
+      family.task = view_.name_task(index, &task - plan_.lanes[index].tasks.data());
+    }
   }
 
   /// Add a stream-ordered GEMM. The kernel before it executes the handshakes of its lane and its waits, the kernel
@@ -297,6 +328,8 @@ class TableMaker {
     switch (task.kind) {
       case TaskKind::compute:
       case TaskKind::gemm_call:
+        if (task.body == Body::route) return OpCode::route;
+        if (task.body == Body::pool) return task.reads.size() == 3 ? OpCode::sum_experts : OpCode::group_rows;
         return is_product(task) ? OpCode::multiply : OpCode::norm;
       case TaskKind::copy:
         return OpCode::copy;
@@ -334,12 +367,22 @@ class TableMaker {
       step.product_place = static_cast<uint8_t>(task.product_place);
       step.rows_below = static_cast<int32_t>(task.reads.size() > 2 ? task.reads[2].rows : 0);
     }
+    if (step.code == OpCode::sum_experts) step.depth = static_cast<int32_t>(task.reads[1].cols);
     for (const auto* regions : {&task.reads, &task.addends}) {
       for (const Region& read : *regions) {
         const bool below = regions == &task.reads && is_product(task) && &read - task.reads.data() > 1;
         if (below && read.rows == 0) continue;  // OpRecord::rows_below = 0: no such source
         workers.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_of(read)});
       }
+    }
+    out_.experts = out_.experts || step.code == OpCode::route || step.code == OpCode::group_rows ||
+                   step.code == OpCode::sum_experts;
+    if (step.code == OpCode::route) workers.sources.push_back({.data = view_.addresses.route});
+    if (step.code == OpCode::group_rows) {
+      Region extents = extents_read(plan_, task)[0];
+      step.depth = static_cast<int32_t>(extents.cols);
+      extents.col += task.reads[1].row;
+      workers.sources.push_back({view_.data_of(extents), view_.base(extents).ld, DType::int32});
     }
     for (const Write& write : task.writes) {
       workers.targets.push_back({view_.data_of(write.to), view_.base(write.to).ld,

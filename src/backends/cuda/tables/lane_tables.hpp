@@ -35,6 +35,7 @@ struct Addresses {
   uint64_t* progress = nullptr;   ///< zeroed counters: two per LaneRecord (a lane of the rank has up to two)
   Doorbell* doorbells = nullptr;  ///< most_stream_work of them, zeroed
   Moments* moments = nullptr;     ///< kMostMoments, if norms are joined to tiles
+  std::byte* route = nullptr;     ///< the RouteTable, if the rank routes
 };
 
 /// A WorkerTable in the making, on the host.
@@ -59,6 +60,12 @@ struct TaskName {
   bool sum = false;  ///< the sum of the task's addends; the record before has the times of the task itself
 };
 
+/// A kernel that multiplies groups.
+struct GroupedKernel {
+  HostTable table{};
+  GemmBodyKind kind{};
+};
+
 /// The tables of one rank's call.
 struct RankTables {
   HostTable gemm{};
@@ -68,13 +75,15 @@ struct RankTables {
   HostWorkerTable workers{};
   std::vector<StreamWork> works{};  ///< lane by lane
   std::vector<StreamUse> streams{};
-  bool lanes_apart = false;         ///< data lanes are works: the call's kernel has tiles and sync-only lanes only
-  bool stream_ordered = false;      ///< the only work, a GEMM, is between two kernels (LaneRecord::after)
-  Preamble first{};                 ///< of the kernel before the GEMM
-  Preamble preamble{};              ///< of the kernel after the GEMM
-  std::optional<GemvTable> gemv{};  ///< the GEMV kernel is the call; `workers` has sync-only lanes alone
-  std::optional<RowTable> rows{};   ///< the same with the kernel of rows
-  std::vector<TaskName> names{};    ///< by TileRecord::task and OpRecord::task
+  bool lanes_apart = false;              ///< data lanes are works: the call's kernel has tiles and sync-only lanes only
+  bool stream_ordered = false;           ///< the only work, a GEMM, is between two kernels (LaneRecord::after)
+  bool experts = false;                  ///< lanes have ops of mixture of experts
+  std::vector<GroupedKernel> grouped{};  ///< instead of that GEMM: grouped GEMMs, one after another
+  Preamble first{};                      ///< of the kernel before the GEMM
+  Preamble preamble{};                   ///< of the kernel after the GEMM
+  std::optional<GemvTable> gemv{};       ///< the GEMV kernel is the call; `workers` has sync-only lanes alone
+  std::optional<RowTable> rows{};        ///< the same with the kernel of rows
+  std::vector<TaskName> names{};         ///< by TileRecord::task and OpRecord::task
 };
 
 /// Why tiles of the plan cannot use their `cluster_split_k` (tile shape, columns of A), or nothing.

@@ -39,7 +39,9 @@ struct RankView {
   [[nodiscard]] DType dtype_of(const Region& region) const { return plan.buffers[region.buffer].dtype; }
   [[nodiscard]] std::byte* data_of(const Region& region) const {
     const Base& at = base(region);
-    return at.data + (region.row * at.ld + region.col) * bytes_of(dtype_of(region));
+    // Rows of groups are found by their extents.
+    const int64_t row = is_grouped(plan.buffers[region.buffer]) ? 0 : region.row;
+    return at.data + (row * at.ld + region.col) * bytes_of(dtype_of(region));
   }
 
   /// Whether a task polls LL data. Such a task reads nothing else (refuses_ll).

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backends/cuda/kernels/gemm_tiles.hpp"
+#include "backends/cuda/kernels/route_table.hpp"
 #include "backends/cuda/runtime/group.hpp"
 #include "backends/cuda/tables/lane_tables.hpp"
 #include "backends/cuda/tables/stream_work.hpp"
@@ -150,7 +151,7 @@ Known known_to_kernels() {
   return {
       .kinds = {TaskKind::compute, TaskKind::copy, TaskKind::reduce, TaskKind::fill, TaskKind::sync,
                 TaskKind::gemm_call, TaskKind::collective_call},
-      .bodies = {Body::gemm, Body::norm},
+      .bodies = {Body::gemm, Body::norm, Body::pool, Body::route, Body::grouped_gemm},
       .collectives = {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce},
       .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
                    EpilogueKind::residual, EpilogueKind::swiglu_pairs},
@@ -159,7 +160,7 @@ Known known_to_kernels() {
       .b_layouts = {BLayout::nk, BLayout::kn},
       .numbers = floats,
       .normed = {DType::fp8_e4m3, DType::int8},
-      .moved = floats,
+      .moved = {DType::fp32, DType::bf16, DType::fp16, DType::int32},
       .added = floats,
       .cluster = 2,
       .cluster_split_k = static_cast<int>(kMostCluster),
@@ -202,15 +203,70 @@ std::optional<std::string> refuses_stores(const Plan& plan) {
   return std::nullopt;
 }
 
-/// Why a rank's stages are not a kernel, a library GEMM and a kernel, or nothing.
+/// Whether a lane has grouped GEMMs alone, which neither wait nor post.
+bool has_groups_alone(const Lane& lane) {
+  return std::ranges::all_of(
+      lane.tasks, [](const Task& task) { return is_grouped_gemm(task) && task.waits.empty() && task.posts.empty(); });
+}
+
+/// Why the kernels for groups cannot make a grouped GEMM, or nothing.
+std::optional<std::string> refuses_product(const Plan& plan, const Task& task) {
+  constexpr int64_t kUnit = 8;    // elements of 16 bytes
+  constexpr int64_t kChunk = 64;  // columns of a store
+  const DType dtype = plan.buffers[task.reads[0].buffer].dtype;
+  if (dtype != DType::bf16 && dtype != DType::fp16) return "groups of " + to_string(dtype);
+  if (task.gemm.b_layout != BLayout::nk) return "groups with B of layout kn";
+  const int64_t cols = plan.buffers[task.writes[0].to.buffer].cols;
+  if (task.reads[0].cols % kUnit != 0 || cols % kUnit != 0)
+    return fmt::format("groups of {} columns with results of {}, want multiples of {}", task.reads[0].cols, cols,
+                       kUnit);
+  const Write& write = task.writes[0];
+  if (task.writes.size() != 1 || write.to.col != write.first_col)
+    return fmt::format("groups with {} writes, the first from column {} to column {}: want one, to its own columns",
+                       task.writes.size(), write.first_col, write.to.col);
+  const int64_t end = write.first_col + write.to.cols;
+  if (write.first_col % kChunk != 0 || (end % kChunk != 0 && end != cols))
+    return fmt::format("columns {} to {} of groups: want multiples of {}", write.first_col, end, kChunk);
+  return std::nullopt;
+}
+
+/// Which tasks of mixture of experts the kernels cannot make, or nothing.
+std::optional<std::string> refuses_experts(const Plan& plan) {
+  const auto has = [&](const auto& is) {
+    return std::ranges::any_of(plan.lanes, [&](const Lane& lane) { return std::ranges::any_of(lane.tasks, is); });
+  };
+  const bool routes = has([](const Task& task) { return task.route || computes_with(task, Body::pool); });
+  if (routes && has([](const Task& task) { return is_product(task) || is_norm(task); }))
+    return "products or norms beside a mixture of experts: they have kernels of their own";
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      if (task.route && std::ssize(task.route->groups) > kMostRoutedGroups)
+        return fmt::format("{} experts on a rank, at most {}", task.route->groups.size(), kMostRoutedGroups);
+      if (task.route && task.route->experts > kMostRoutedExperts)
+        return fmt::format("{} experts, at most {}", task.route->experts, kMostRoutedExperts);
+      if (computes_with(task, Body::pool) && task.reads.size() == 2 && !is_grouped(plan.buffers[task.reads[1].buffer]))
+        return "pools without weights";
+      if (!is_grouped_gemm(task)) continue;
+      if (auto reason = refuses_product(plan, task)) return reason;
+      if (!plan.target.empty() && lane.stage != kCallStage)
+        return "grouped GEMMs beside other work: ranks share a GPU, where a call is one kernel";
+    }
+  }
+  return std::nullopt;
+}
+
+/// Why a rank's stages are not a kernel, a library GEMM or grouped GEMMs, and a kernel, or nothing.
 std::optional<std::string> refuses_stages(const Plan& plan) {
   for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
     int calls = 0;
     bool staged = false;
     bool others = false;
+    bool grouped = false;
     for (const Lane& lane : plan.lanes) {
       if (lane.rank != rank) continue;
       staged = staged || lane.stage > 0;
+      grouped = grouped || std::ranges::any_of(lane.tasks, [](const Task& t) { return t.route.has_value(); });
+      if (lane.stage == kCallStage && has_groups_alone(lane)) continue;
       const bool call = lane.stage == 1 && lane.tasks.size() == 1 && calls_library(lane.tasks[0]) &&
                         lane.tasks[0].reads[0].rows > 0 && lane.tasks[0].reads[0].cols > 0 &&
                         std::ssize(lane.tasks[0].posts) <= kMostPreamblePosts;
@@ -220,9 +276,9 @@ std::optional<std::string> refuses_stages(const Plan& plan) {
                            });
       others = others || (!call && (streams || lane.stage == 1 || lane.stage > 2));
     }
-    if (staged && (calls != 1 || others))
-      return fmt::format("stages on rank {}: want a call of the library in stage 1, and workers in stages 0 and 2",
-                         rank);
+    if (staged && (calls != (grouped ? 0 : 1) || others))
+      return fmt::format("stages on rank {}: want a call of the library{} in stage 1, and workers in stages 0 and 2",
+                         rank, grouped ? ", or here grouped GEMMs without waits and posts," : "");
   }
   return std::nullopt;
 }
@@ -278,6 +334,7 @@ std::vector<std::string> CudaGroup::unsupported(const Plan& plan) const {
   if (const auto reason = refuses_stages(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_stores(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_norms(plan)) missing.push_back(*reason);
+  if (const auto reason = refuses_experts(plan)) missing.push_back(*reason);
   if (const auto reason = refuses_cluster_split_k(plan))
     missing.push_back(fmt::format("cluster_split_k = {}: {}", split_k, *reason));
   if (split_k > 2 && shares_device_)

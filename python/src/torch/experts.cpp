@@ -1,0 +1,119 @@
+// torch.ops.tilewire.moe: a layer of experts that are spread over the ranks.
+// Called by PyTorch's dispatcher; registered by operators.cpp.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/text.hpp"
+#include "tilewire/print.hpp"
+#include "torch/layer.hpp"
+
+namespace tilewire::python {
+namespace {
+
+using NamedTensor = std::pair<const TorchTensor*, const char*>;
+
+struct ExpertArguments {
+  TorchTensor x;
+  TorchTensor topk_ids;
+  TorchTensor topk_weights;
+  TorchTensor w13;
+  TorchTensor w2;
+  std::string group;
+  std::string activation;
+  int64_t num_experts;
+};
+
+ExpertArguments take_expert_arguments(TorchStack& stack) {
+  // NOTE: in this order.
+  TorchTensor x = stack.tensor();
+  TorchTensor ids = stack.tensor();
+  TorchTensor weights = stack.tensor();
+  TorchTensor w13 = stack.tensor();
+  TorchTensor w2 = stack.tensor();
+  std::string group = stack.text();
+  std::string activation = stack.text();
+  return {std::move(x),  std::move(ids),   std::move(weights),    std::move(w13),
+          std::move(w2), std::move(group), std::move(activation), stack.integer()};
+}
+
+void require_sizes(const TorchTensor& tensor, const char* name, const std::vector<int64_t>& wanted) {
+  if (!std::ranges::equal(tensor.sizes(), wanted))
+    fail(ErrorKind::invalid_input, "{} is {}, want [{}]", name, sizes_text(tensor), fmt::join(wanted, ", "));
+}
+
+void check_expert_arguments(const ExpertArguments& all, const Experts& experts, int64_t of_rank) {
+  const auto x = all.x.sizes();
+  std::vector<int64_t> routed(x.begin(), x.end());
+  routed.back() = experts.top_k;
+  require_sizes(all.topk_ids, "topk_ids", routed);
+  require_sizes(all.topk_weights, "topk_weights", routed);
+  require_sizes(all.w13, "w13", {of_rank, first_columns(experts), x.back()});
+  require_sizes(all.w2, "w2", {of_rank, all.w2.sizes()[1], experts.ffn});
+  for (const auto& [tensor, name] :
+       {NamedTensor{&all.topk_ids, "topk_ids"}, NamedTensor{&all.topk_weights, "topk_weights"},
+        NamedTensor{&all.w13, "w13"}, NamedTensor{&all.w2, "w2"}})
+    require(tensor->device() == all.x.device(), "x and {} are on different devices", name);
+  require(all.topk_ids.dtype() == DType::int32, "topk_ids is {}, want int32", to_string(all.topk_ids.dtype()));
+  require(all.topk_weights.dtype() == DType::fp32, "topk_weights is {}, want fp32",
+          to_string(all.topk_weights.dtype()));
+  for (const auto& [tensor, name] : {NamedTensor{&all.w13, "w13"}, NamedTensor{&all.w2, "w2"}})
+    require(tensor->torch_dtype() == all.x.torch_dtype(), "x and {} are of different types", name);
+}
+
+void call_experts(TorchStack& stack) {
+  const ExpertArguments all = take_expert_arguments(stack);
+  TorchLayer& layer = torch_layer();
+  require(all.x.sizes().size() >= 2, "x has {} dimensions, want 2 or more", all.x.sizes().size());
+  require(all.topk_ids.sizes().size() == all.x.sizes().size(), "topk_ids is {}, x {}", sizes_text(all.topk_ids),
+          sizes_text(all.x));
+  for (const auto& [tensor, name] : {NamedTensor{&all.w13, "w13"}, NamedTensor{&all.w2, "w2"}})
+    require(tensor->sizes().size() == 3, "{} has {} dimensions, want 3", name, tensor->sizes().size());
+  const TorchDevice device = all.x.device();
+  const auto team = layer.teams.find(all.group, device.type == layer.shim.cuda, device.index);
+  const int ranks = team->num_ranks();
+  Experts experts{.count = all.num_experts > 0 ? all.num_experts : all.w13.sizes()[0] * ranks,
+                  .top_k = all.topk_ids.sizes().back(),
+                  .ffn = all.w2.sizes()[2],
+                  .activation = parse<Activation>(all.activation, "activation")};
+  check_expert_arguments(all, experts, all.w13.sizes()[0]);
+  std::vector<TorchMatrix> inputs;
+  for (const TorchTensor* tensor : {&all.x, &all.topk_ids, &all.topk_weights}) inputs.push_back(rows_of(*tensor));
+  for (const auto& [tensor, name] : {NamedTensor{&all.w13, "w13"}, NamedTensor{&all.w2, "w2"}}) {
+    // NOTE: a copy would take as much memory, in every call.
+    const std::optional<Tensor> rows = rows_where_they_lie(*tensor);
+    require(rows.has_value(), "{}: its rows are not contiguous or have no common stride: want a dense tensor", name);
+    inputs.push_back({*tensor, *rows});
+  }
+  Problem problem{.op = "moe",
+                  .m = inputs[0].view.rows * ranks,
+                  .n = all.w2.sizes()[1],
+                  .k = all.x.sizes().back(),
+                  .dtype = all.x.dtype(),
+                  .experts = std::move(experts)};
+  std::vector<int64_t> sizes(all.x.sizes().begin(), all.x.sizes().end());
+  sizes.back() = problem.n;
+  const TorchTensor y = all.x.new_empty(sizes);
+  std::vector<Tensor> views;
+  for (const TorchMatrix& input : inputs) views.push_back(input.view);
+  const std::vector<Tensor> outputs{*rows_where_they_lie(y)};
+  team->run(layer.shim, std::move(problem), layer.teams.settings(), views, outputs, stream_of(device));
+  stack.give(y);
+}
+
+void run_experts(StableValue* values, uint64_t /*num_arguments*/, uint64_t /*num_outputs*/) {
+  run_kernel(values, call_experts);
+}
+
+}  // namespace
+
+TorchKernel experts_kernel() {
+  return {"moe",
+          "moe(Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor w13, Tensor w2, str group, "
+          "str activation='swiglu', int num_experts=0) -> Tensor",
+          &run_experts};
+}
+
+}  // namespace tilewire::python

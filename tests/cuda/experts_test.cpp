@@ -1,0 +1,139 @@
+// Mixture of experts on GPUs against the reference, one GPU a rank: types, activations, placements, any routing,
+// errors. Built as part of the target `cuda_operators`.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/cuda.hpp"
+#include "backends/cuda/runtime/facts.hpp"
+#include "core/text.hpp"
+#include "operators/run_case.hpp"
+#include "tilewire/error.hpp"
+#include "tilewire/make_plan.hpp"
+
+namespace tilewire::testing {
+namespace {
+
+Problem layer(int64_t m, Experts experts, DType dtype = DType::bf16) {
+  return {.op = "moe", .m = m, .n = 136, .k = 72, .dtype = dtype, .experts = std::move(experts)};
+}
+
+/// Ranks with a GPU each.
+class ExpertsOnGpus : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;
+    if (ranks() > cuda::num_gpus()) GTEST_SKIP() << cuda::num_gpus() << " GPUs for " << ranks() << " ranks";
+  }
+  [[nodiscard]] static int ranks() { return GetParam(); }
+  void expect_layer(const Problem& problem, CaseOptions options = {}) {
+    options.num_calls = 2;
+    options.backend = "cuda";
+    options.timeout_s = 10;
+    options.op.check = true;
+    options.all_run = true;
+    options.seed = ++seed_;
+    expect_right(problem, ranks(),
+                 {{.schedule = "sequential"}, {.schedule = "fused"}, {.schedule = "fused", .chunk_cols = 64}}, options);
+  }
+
+ private:
+  uint64_t seed_ = 2100;
+};
+
+TEST_P(ExpertsOnGpus, TypesAndActivations) {
+  using enum Activation;
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    for (const Activation activation : {none, relu, gelu, silu, swiglu, swiglu_pairs})
+      expect_layer(layer(90, {.count = 6, .top_k = 2, .ffn = 200, .activation = activation}, dtype));
+  }
+  Problem wide = layer(40, {.count = 6, .top_k = 3, .ffn = 16});
+  wide.out_dtype = DType::fp32;
+  expect_layer(wide);
+}
+
+TEST_P(ExpertsOnGpus, Sizes) {
+  expect_layer(layer(1, {.count = 4, .top_k = 1, .ffn = 8}));
+  expect_layer(layer(700, {.count = 64, .top_k = 8, .ffn = 64}));
+  expect_layer(layer(2000, {.count = 3, .top_k = 2, .ffn = 136}));
+  expect_layer(layer(33, {.count = 300, .top_k = 32, .ffn = 8}));
+  Problem large{.op = "moe", .m = 1500, .n = 512, .k = 256, .dtype = DType::bf16};
+  large.experts = Experts{.count = 16, .top_k = 4, .ffn = 192};
+  expect_layer(large);
+}
+
+TEST_P(ExpertsOnGpus, PlacementsAndReplicas) {
+  std::vector<std::vector<int64_t>> all(ranks(), {0, 1, 2, 3});
+  expect_layer(layer(50, {.count = 4, .top_k = 2, .ffn = 24, .placement = all}));
+  all.assign(ranks(), {});
+  all[0] = {3, 1, 2, 0};
+  expect_layer(layer(50, {.count = 4, .top_k = 2, .ffn = 24, .placement = all}));
+}
+
+int32_t* experts_of(const RankTensors& rank, int64_t token) {
+  return static_cast<int32_t*>(rank.tensors[1].data) + token * rank.tensors[1].cols;
+}
+
+template <class Choose>
+CaseOptions routed_by(const Choose& choose) {
+  CaseOptions options;
+  options.change_inputs = [choose](std::vector<RankTensors>& ranks) {
+    for (const RankTensors& rank : ranks) {
+      for (int64_t token = 0; token < rank.tensors[1].rows; ++token) choose(token, experts_of(rank, token));
+    }
+  };
+  return options;
+}
+
+TEST_P(ExpertsOnGpus, ExtremeRouting) {
+  const Problem problem = layer(400, {.count = 8, .top_k = 2, .ffn = 40});
+  expect_layer(problem, routed_by([](int64_t, int32_t* experts) { experts[0] = 7, experts[1] = 6; }));
+  expect_layer(problem, routed_by([](int64_t token, int32_t* experts) {
+                 experts[0] = token == 3 ? 0 : 5;
+                 experts[1] = 4;
+               }));
+}
+
+/// The error of rank 0 if its token 2 has these experts.
+std::string error_with(int ranks, std::array<int32_t, 2> experts) {
+  const Problem problem = layer(10 * ranks, {.count = 4, .top_k = 2, .ffn = 8});
+  std::vector<RankTensors> all = make_tensors(problem, ranks, 1);
+  std::ranges::copy(experts, experts_of(all[0], 2));
+  std::string text;
+  launch(ranks, {.backend = "cuda", .threads = true, .timeout_s = 10}, [&](Group& group) {
+    const RankTensors& mine = all[group.team().rank];
+    std::vector<Tensor> tensors = mine.tensors;
+    std::vector<std::shared_ptr<std::byte>> memory;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const auto bytes = static_cast<int64_t>(mine.memory[i].size());
+      memory.push_back(group.new_memory(bytes));
+      group.copy(memory.back().get(), mine.memory[i].data(), bytes);
+      tensors[i].data = memory.back().get();
+    }
+    Op op = make_op(group, problem, Config{.schedule = "fused"});
+    const std::span<const Tensor> view(tensors);
+    try {
+      op.run_and_wait(view.first(5), view.subspan(5));
+    } catch (const Error& error) {
+      if (group.team().rank == 0) text = error.what();
+    }
+  });
+  return text;
+}
+
+TEST_P(ExpertsOnGpus, ABadExpertIsAnErrorWithItsToken) {
+  EXPECT_NE(error_with(ranks(), {0, 4}).find("topk_ids of token 2: expert 4, want 0 to 3"), std::string::npos);
+  EXPECT_NE(error_with(ranks(), {-1, 2}).find("topk_ids of token 2: expert -1, want 0 to 3"), std::string::npos);
+  EXPECT_NE(error_with(ranks(), {3, 3}).find("topk_ids of token 2: expert 3 twice"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, ExpertsOnGpus, ::testing::Values(1, 2, 4),
+                         [](const auto& info) { return fmt::format("{}_ranks", info.param); });
+
+}  // namespace
+}  // namespace tilewire::testing

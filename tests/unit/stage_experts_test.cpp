@@ -1,0 +1,89 @@
+// The pass stage_experts: grouped GEMMs between two kernels, and plans that stay proven.
+// Built as part of the target `unit_core`.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/gemm_tasks.hpp"
+#include "lower/lane_roles.hpp"
+#include "tilewire/check.hpp"
+#include "tilewire/json.hpp"
+#include "tilewire/make_plan.hpp"
+#include "tilewire/spi/lower.hpp"
+
+namespace tilewire {
+namespace {
+
+Problem layer(Experts experts) {
+  return {.op = "moe", .m = 300, .n = 256, .k = 128, .dtype = DType::bf16, .experts = std::move(experts)};
+}
+
+Lowered lowered(const Problem& problem, const Config& config, Target target) {
+  Lowered made = lower(make_plan(problem, team_of(target, target.ranks), config), target);
+  EXPECT_EQ(from_json_text<Plan>(to_string(made.plan)), made.plan);
+  const CheckResult proof = check(made.plan);
+  EXPECT_TRUE(proof.ok()) << proof.violations[0].text;
+  return made;
+}
+
+std::string note_of(const Lowered& made) {
+  return std::ranges::find(made.notes, std::string("stage_experts"), &PassNote::pass)->text;
+}
+
+std::vector<const Lane*> lanes_in(const Plan& plan, int rank, int stage) {
+  std::vector<const Lane*> lanes;
+  for (const Lane& lane : plan.lanes) {
+    if (lane.rank == rank && lane.stage == stage && !lane.tasks.empty()) lanes.push_back(&lane);
+  }
+  return lanes;
+}
+
+TEST(StageExperts, ProductsAreBetweenTwoKernels) {
+  for (const char* target : {"h200x1", "h200x2", "h200x4"}) {
+    for (const char* schedule : {"sequential", "fused"}) {
+      const Lowered made =
+          lowered(layer({.count = 10, .top_k = 3, .ffn = 192}), {.schedule = schedule}, find_target(target));
+      EXPECT_EQ(note_of(made).find("rank 0: 2 grouped GEMMs, one after another"), 0U) << note_of(made);
+      for (int rank = 0; rank < made.plan.team.num_ranks; ++rank) {
+        const auto products = lanes_in(made.plan, rank, kCallStage);
+        ASSERT_EQ(products.size(), 1U);
+        EXPECT_EQ(products[0]->engine, Engine::serial);
+        ASSERT_EQ(products[0]->tasks.size(), 2U) << "of all groups";
+        for (const Task& task : products[0]->tasks) EXPECT_TRUE(task.waits.empty() && task.posts.empty());
+        EXPECT_EQ(lanes_in(made.plan, rank, kStageAfterCall).size(), 1U);
+        for (const Lane* lane : lanes_in(made.plan, rank, 0)) {
+          const bool groups =
+              std::ranges::any_of(lane->tasks, [](const Task& task) { return computes_with(task, Body::pool); });
+          if (!groups) continue;
+          EXPECT_EQ(lane->engine, Engine::serial);
+          EXPECT_EQ(lane->tasks.size(), 1U);
+        }
+      }
+    }
+  }
+}
+
+TEST(StageExperts, ColumnsAreProductsOfTheirOwn) {
+  const Config config{.schedule = "fused", .chunk_cols = 64};
+  const Lowered made = lowered(layer({.count = 4, .top_k = 2, .ffn = 64}), config, find_target("h200x2"));
+  EXPECT_EQ(lanes_in(made.plan, 0, kCallStage)[0]->tasks.size(), 1U + 256 / 64);
+}
+
+TEST(StageExperts, ARankWithoutExpertsHasNoProducts) {
+  const Experts experts{.count = 4, .top_k = 2, .ffn = 64, .placement = {{0, 1, 2, 3}, {}}};
+  const Lowered made = lowered(layer(experts), {.schedule = "fused"}, find_target("h200x2"));
+  EXPECT_TRUE(lanes_in(made.plan, 1, kCallStage).empty());
+  EXPECT_EQ(lanes_in(made.plan, 1, kStageAfterCall).size(), 1U);
+}
+
+TEST(StageExperts, NotWhereRanksShareAGpu) {
+  Target shared = find_target("h200x2");
+  shared.streams = false;
+  EXPECT_EQ(note_of(lowered(layer({.count = 4, .top_k = 2, .ffn = 64}), {}, shared)),
+            "ranks share a GPU, where a call is one kernel");
+  const Problem gemm{.op = "gemm_all_reduce", .m = 300, .n = 256, .k = 128, .dtype = DType::bf16};
+  EXPECT_EQ(note_of(lowered(gemm, {}, find_target("h200x2"))), "no grouped GEMMs");
+}
+
+}  // namespace
+}  // namespace tilewire
