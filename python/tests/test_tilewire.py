@@ -69,7 +69,7 @@ def test_lowered_plans_say_what_passes_did() -> None:
     plan = tilewire.plan("gemm_reduce_scatter", 8192, 8192, 8192, ranks=4, target="h200x4")
     lowered = tilewire.lower(plan, "h200x4")
     assert lowered.plan.target == "h200x4" and tilewire.check(lowered.plan).ok
-    assert [name for name, _ in lowered.notes][:2] == ["assign_engines", "part_slow_tiles"]
+    assert [name for name, _ in lowered.notes][:2] == ["assign_engines", "stage_experts"]
     assert len(tilewire.lower(plan, "h200x4", after="fuse_sums").notes) < len(lowered.notes)
     with pytest.raises(tilewire.Error, match="unknown target 'b300'"):
         tilewire.lower(plan, "b300")

@@ -133,7 +133,7 @@ TEST_P(ExpertsOnGpus, ABadExpertIsAnErrorWithItsToken) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, ExpertsOnGpus, ::testing::Values(1, 2, 4),
-                         [](const auto& info) { return fmt::format("{}_ranks", info.param); });
+                         [](const auto& test) { return fmt::format("{}_ranks", test.param); });
 
 }  // namespace
 }  // namespace tilewire::testing

@@ -17,6 +17,7 @@ from tilewire.torch._teams import device_of, group_name, group_size, has_constan
 _ops = torch.ops.tilewire
 Group: TypeAlias = dist.ProcessGroup | str | None
 
+
 def _swiglu_pairs(y: Tensor) -> Tensor:
     return torch.nn.functional.silu(y[..., ::2]) * y[..., 1::2]
 
@@ -305,10 +306,10 @@ def all_gather_matmul(
 
     `x`: [..., K], of the same shape on every rank; if `gather_dim` is the last dimension, [..., K / ranks]. `b`: [K,
     N], this rank's columns; fastest if it is the transpose of a Linear layer's weight. A `gather_dim` that is neither
-    the first nor the last dimension costs a copy. `bias`: [N]. `activation`: "gelu" (by erf), "relu", or "swiglu_pairs":
-    silu(column 2i) * column 2i + 1, so that N / 2 columns are left. Returns [..., N], and with `return_gathered` also
-    the gathered x. With a list of `b` (and of biases), such as projections of one
-    input, x is gathered once and a list is returned. Raises tilewire.Error if shapes, types or devices do not fit.
+    the first nor the last dimension costs a copy. `bias`: [N]. `activation`: "gelu" (by erf), "relu" or
+    "swiglu_pairs", silu(column 2i) * column 2i + 1, so that N / 2 columns are left. Returns [..., N], and with
+    `return_gathered` also the gathered x. With a list of `b` (and of biases), such as projections of one input, x is
+    gathered once and a list is returned. Raises tilewire.Error if shapes, types or devices do not fit.
     """
     dim = _dim(x, gather_dim)
     _check_activation(activation, pairs=True)
