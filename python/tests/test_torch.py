@@ -15,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch_bodies  # noqa: E402
+import torch_experts  # noqa: E402
 import torch_gradients  # noqa: E402
 import torch_memory  # noqa: E402
 import torch_norms  # noqa: E402
@@ -50,7 +51,7 @@ def test_epilogues(ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_experts(ranks: int) -> None:
-    run(torch_bodies.experts, ranks)
+    run(torch_experts.experts, ranks)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

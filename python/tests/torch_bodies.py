@@ -252,45 +252,6 @@ def epilogues() -> None:
         equal(got, want)
 
 
-def experts() -> None:
-    """A layer of experts on all ranks against the same computation in one place."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    count, top_k, of_rank = 3 * size, 2, 3
-    all_w13 = torch.cat([tensor(100 + r, of_rank, 12, 8) for r in range(size)])
-    all_w2 = torch.cat([tensor(200 + r, of_rank, 10, 6) for r in range(size)])
-    mine = slice(rank * of_rank, (rank + 1) * of_rank)
-    w13, w2 = all_w13[mine], all_w2[mine]
-    x, weights = tensor(1 + rank, 2, 5, 8), tensor(7 + rank, 2, 5, top_k)
-    generator = torch.Generator().manual_seed(3 + rank)
-    ids = torch.rand(2, 5, count, generator=generator).topk(top_k).indices
-
-    def reference(pairs: bool) -> torch.Tensor:
-        hidden = torch.einsum("btk,btefk->btef", x, all_w13[ids])
-        gate, up = (hidden[..., ::2], hidden[..., 1::2]) if pairs else hidden.chunk(2, -1)
-        rows = torch.einsum("btef,btenf->bten", torch.nn.functional.silu(gate) * up, all_w2[ids])
-        return (rows * weights[..., None]).sum(2)
-
-    for joined in (tt.moe, torch.compile(tt.moe, fullgraph=True, backend="aot_eager")):
-        got = joined(x, ids, weights, w13, w2)
-        torch.testing.assert_close(got, reference(False), rtol=1e-4, atol=1e-4)
-    got = tt.moe(x, ids.int(), weights, w13, w2, activation="swiglu_pairs", num_experts=count)
-    torch.testing.assert_close(got, reference(True), rtol=1e-4, atol=1e-4)
-    wrong = [
-        (lambda: tt.moe(x, ids[..., :1], weights, w13, w2), "topk_weights is [2, 5, 2], want [2, 5, 1]"),
-        (lambda: tt.moe(x, ids, weights, w13[:2], w2), "w2 is"),
-        (lambda: tt.moe(x, ids, weights, w13, w2.double()), "x and w2 are of different types"),
-        (lambda: tt.moe(x, ids, weights, w13, w2, activation="tanh"), "activation"),
-        (lambda: tt.moe(x.requires_grad_(), ids, weights, w13, w2), "moe has no gradient"),
-    ]
-    for call, text in wrong:
-        try:
-            call()
-        except tilewire.Error as error:
-            assert text in str(error), (text, str(error))
-        else:
-            raise AssertionError(f"accepted: {text}")
-
-
 def gathered_by_torch(x: torch.Tensor) -> torch.Tensor:
     return gathered(x, 0)
 

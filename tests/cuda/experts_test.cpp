@@ -12,6 +12,7 @@
 #include "backends/cuda/cuda.hpp"
 #include "backends/cuda/runtime/facts.hpp"
 #include "core/text.hpp"
+#include "operators/routing.hpp"
 #include "operators/run_case.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/make_plan.hpp"
@@ -73,21 +74,6 @@ TEST_P(ExpertsOnGpus, PlacementsAndReplicas) {
   all.assign(ranks(), {});
   all[0] = {3, 1, 2, 0};
   expect_layer(layer(50, {.count = 4, .top_k = 2, .ffn = 24, .placement = all}));
-}
-
-int32_t* experts_of(const RankTensors& rank, int64_t token) {
-  return static_cast<int32_t*>(rank.tensors[1].data) + token * rank.tensors[1].cols;
-}
-
-template <class Choose>
-CaseOptions routed_by(const Choose& choose) {
-  CaseOptions options;
-  options.change_inputs = [choose](std::vector<RankTensors>& ranks) {
-    for (const RankTensors& rank : ranks) {
-      for (int64_t token = 0; token < rank.tensors[1].rows; ++token) choose(token, experts_of(rank, token));
-    }
-  };
-  return options;
 }
 
 TEST_P(ExpertsOnGpus, ExtremeRouting) {

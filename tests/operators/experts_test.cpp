@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "operators/routing.hpp"
 #include "operators/run_case.hpp"
 #include "tilewire/check.hpp"
 #include "tilewire/error.hpp"
@@ -68,23 +69,6 @@ TEST(Experts, PlacementsAndReplicas) {
   expect_layer(layer(30, {.count = 4, .top_k = 2, .ffn = 8, .placement = {{3, 0}, {}, {1, 2}}}), 3);
   expect_layer(layer(30, {.count = 4, .top_k = 2, .ffn = 8, .placement = {{0, 1, 2}, {2, 3, 0}}}), 2);
   expect_layer(layer(31, {.count = 2, .top_k = 1, .ffn = 8, .placement = {{0, 1}, {1, 0}, {0}}}), 3);
-}
-
-/// The experts of a token, in the tensors of `make_tensors`.
-int32_t* experts_of(const RankTensors& rank, int64_t token) {
-  return static_cast<int32_t*>(rank.tensors[1].data) + token * rank.tensors[1].cols;
-}
-
-/// Give each token the experts that `choose` writes.
-template <class Choose>
-CaseOptions routed_by(const Choose& choose) {
-  CaseOptions options;
-  options.change_inputs = [choose](std::vector<RankTensors>& ranks) {
-    for (const RankTensors& rank : ranks) {
-      for (int64_t token = 0; token < rank.tensors[1].rows; ++token) choose(token, experts_of(rank, token));
-    }
-  };
-  return options;
 }
 
 TEST(Experts, ExtremeRouting) {
