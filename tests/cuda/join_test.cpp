@@ -250,7 +250,7 @@ TEST_P(CudaJoin, PlansWithoutAMeaningForTheKernelsAreRefused) {
       want(error.kind() == ErrorKind::unsupported, "{}", error.what());
       want(std::string(error.what()).find(name) != std::string::npos, "{}", error.what());
     };
-    refused(pool_plan(2), "body = pool");
+    refused(pool_plan(2), "pools without weights");
     // Operands that the tensor cores would read as another type.
     Plan mixed = product_plan(2, DType::bf16);
     mixed.buffers[1].dtype = DType::fp16;
@@ -261,7 +261,7 @@ TEST_P(CudaJoin, PlansWithoutAMeaningForTheKernelsAreRefused) {
     for (const DType dtype : {DType::bf16, DType::fp16, DType::fp32}) {
       want(group.unsupported(product_plan(2, dtype)).empty(), "{}", to_string(dtype));
     }
-    // Copies of int32 would go through fp32 where they are not aligned.
+    // int32 is moved as it is, but not converted.
     Plan copies = product_plan(2, DType::bf16);
     copies.buffers[0].dtype = copies.buffers[2].dtype = DType::int32;
     copies.buffers[2].cols = 8;
@@ -270,7 +270,9 @@ TEST_P(CudaJoin, PlansWithoutAMeaningForTheKernelsAreRefused) {
       lane.tasks[0].reads.pop_back();
       lane.tasks[0].writes = {{testing::whole(copies, lane.rank, 2), 0, WriteMode::store}};
     }
-    refused(copies, "copies of int32");
+    want(group.unsupported(copies).empty(), "copies of int32");
+    copies.buffers[2].dtype = DType::int8;
+    refused(copies, "copies of int8");
   });
 }
 

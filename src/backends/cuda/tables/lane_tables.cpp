@@ -372,7 +372,7 @@ class TableMaker {
       for (const Region& read : *regions) {
         const bool below = regions == &task.reads && is_product(task) && &read - task.reads.data() > 1;
         if (below && read.rows == 0) continue;  // OpRecord::rows_below = 0: no such source
-        workers.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_of(read)});
+        workers.sources.push_back({view_.data_of(read), view_.base(read).ld, view_.dtype_in_op(task, read)});
       }
     }
     out_.experts = out_.experts || step.code == OpCode::route || step.code == OpCode::group_rows ||
@@ -387,7 +387,7 @@ class TableMaker {
     for (const Write& write : task.writes) {
       workers.targets.push_back({view_.data_of(write.to), view_.base(write.to).ld,
                                  static_cast<int32_t>(write.first_row), static_cast<int32_t>(write.to.rows),
-                                 view_.dtype_of(write.to), view_.mode_of(write)});
+                                 view_.dtype_in_op(task, write.to), view_.mode_of(write)});
     }
     view_.add_epilogue(task, workers.epilogue);
     view_.add_waits(task, RankView::Waits::all, workers.waits);

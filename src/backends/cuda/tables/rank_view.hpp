@@ -37,6 +37,11 @@ struct RankView {
     return addresses.bases[region.rank * plan.buffers.size() + region.buffer];
   }
   [[nodiscard]] DType dtype_of(const Region& region) const { return plan.buffers[region.buffer].dtype; }
+  /// The type in records of ops. Copies of int32 move its bits as those of fp32: elements pass through fp32.
+  [[nodiscard]] DType dtype_in_op(const Task& task, const Region& region) const {
+    const DType dtype = dtype_of(region);
+    return task.kind == TaskKind::copy && dtype == DType::int32 ? DType::fp32 : dtype;
+  }
   [[nodiscard]] std::byte* data_of(const Region& region) const {
     const Base& at = base(region);
     // Rows of groups are found by their extents.
