@@ -9,7 +9,7 @@ from torch_bodies import equal, tensor
 
 import tilewire
 import tilewire.torch as tt
-from tilewire.torch._ops import _quantise
+from tilewire.torch._norms import quantise
 from tilewire.torch.flashinfer import allreduce_fusion
 
 EPS = 1e-3
@@ -81,7 +81,7 @@ def quantised_norms() -> None:
             equal(mine.float(), first.float())
         again = tt.all_reduce_add_rms_norm(y * 0, y, weight, eps=EPS, norm_dtype=dtype)
         equal(again[1].float(), normed.float())
-        by_torch = _quantise(y, weight, EPS, dtype, None, None)
+        by_torch = quantise(y, weight, EPS, dtype, None, None)
         torch.testing.assert_close(by_torch[1].float(), normed.float(), rtol=2**-3, atol=1)
         torch.testing.assert_close(by_torch[2], scale)
         refused(lambda s=scale: tt.matmul_all_reduce(x, b, norm_weight=weight, scale_out=s), "scale_out without")
@@ -89,7 +89,7 @@ def quantised_norms() -> None:
         for name, tensor_out in wrong.items():
             for made_by in (
                 lambda n=name, t=tensor_out: tt.matmul_all_reduce(x, b, **options, **{n: t}),
-                lambda n=name, t=tensor_out: _quantise(
+                lambda n=name, t=tensor_out: quantise(
                     y, weight, EPS, dtype, *(t if which == n else None for which in ("norm_out", "scale_out"))
                 ),
             ):

@@ -11,19 +11,13 @@ Operators on CUDA tensors run on GPUs, operators on CPU tensors on CPU ranks. Th
 Every rank of the group must call them, in the same order, with the same shapes.
 """
 
+from tilewire.torch import _fakes  # noqa: F401 - registers them
+from tilewire.torch._all_reduce import all_reduce, all_reduce_add_rms_norm, matmul_all_reduce
 from tilewire.torch._drop_in import disable, enable, enabled, report
 from tilewire.torch._experts import moe
 from tilewire.torch._gradients import sum_gradients
 from tilewire.torch._layers import ColumnParallelLinear, RowParallelLinear
-from tilewire.torch._ops import (
-    all_gather_matmul,
-    all_reduce,
-    all_reduce_add_rms_norm,
-    matmul_all_reduce,
-    matmul_all_to_all,
-    matmul_reduce_scatter,
-    warmup,
-)
+from tilewire.torch._products import all_gather_matmul, matmul_all_to_all, matmul_reduce_scatter
 from tilewire.torch._teams import (
     adopt,
     cached,
@@ -37,6 +31,7 @@ from tilewire.torch._teams import (
     set_sms,
     set_tuning,
 )
+from tilewire.torch._warmup import warmup
 
 __all__ = [
     "ColumnParallelLinear",

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 import tilewire
-from tilewire.torch import _ops
+from tilewire.torch import _products
 
 _lock = threading.Lock()
 _library: Any = None
@@ -58,9 +58,9 @@ def _all_gather_matmul(
         if (reason := _left_to_pytorch(a, bs, gather_dim, group_name)) is not None:
             raise tilewire.Error(reason, "unsupported")
         if return_A:
-            ys, whole = _ops.all_gather_matmul(a, bs, group_name, gather_dim=gather_dim, return_gathered=True)
+            ys, whole = _products.all_gather_matmul(a, bs, group_name, gather_dim=gather_dim, return_gathered=True)
         else:
-            ys = _ops.all_gather_matmul(a, bs, group_name, gather_dim=gather_dim)
+            ys = _products.all_gather_matmul(a, bs, group_name, gather_dim=gather_dim)
     except tilewire.Error as error:
         _left[name, _reason(error)] += 1
         return _own(name, a.is_cuda)(a, bs, gather_dim, group_name, return_A=return_A)
@@ -71,7 +71,7 @@ def _all_gather_matmul(
 def _matmul_reduce_scatter(a: Tensor, b: Tensor, reduce_op: str, scatter_dim: int, group_name: str) -> Tensor:
     name = "fused_matmul_reduce_scatter"
     try:
-        y = _ops.matmul_reduce_scatter(a, b, group_name, scatter_dim=scatter_dim, op=reduce_op)
+        y = _products.matmul_reduce_scatter(a, b, group_name, scatter_dim=scatter_dim, op=reduce_op)
     except tilewire.Error as error:
         _left[name, _reason(error)] += 1
         return _own(name, a.is_cuda)(a, b, reduce_op, scatter_dim, group_name)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import tilewire
 from tilewire.torch._gradients import call, needs_gradient
-from tilewire.torch._ops import Group, _autocast
+from tilewire.torch._operands import Group, autocast
 from tilewire.torch._teams import group_name
 
 _op: Any = torch.ops.tilewire.moe
@@ -37,7 +37,7 @@ def moe(
     needed. A token must have no expert twice, and none that does not exist, such as -1: this ends the group, and the
     error names the token, counted over all ranks' tokens; on GPUs it comes with a later call or check().
     """
-    x, w13, w2 = _autocast(x, w13, w2, weights=2)  # type: ignore[assignment]
+    x, w13, w2 = autocast(x, w13, w2, weights=2)  # type: ignore[assignment]
     if needs_gradient(x, topk_weights, w13, w2):
         raise tilewire.Error("moe has no gradient: want torch.no_grad()", "unsupported")
     ids, weights = topk_ids.to(torch.int32), topk_weights.to(torch.float32)

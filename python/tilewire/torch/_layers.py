@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import tilewire
-from tilewire.torch import _ops
+from tilewire.torch import _all_reduce, _products
 from tilewire.torch._gradients import sum_gradients
 from tilewire.torch._teams import group_name, group_size
 
@@ -20,7 +20,7 @@ def column_linear(
 ) -> Tensor:
     """This rank's output features of a linear layer, for all rows. `weight`: its shard [features / ranks, K]."""
     if sequence_parallel:
-        y = _ops.all_gather_matmul(x, weight.t(), group, gather_dim=sequence_dim, bias=bias)
+        y = _products.all_gather_matmul(x, weight.t(), group, gather_dim=sequence_dim, bias=bias)
         assert isinstance(y, Tensor)
         return y
     return nn.functional.linear(sum_gradients(x, group), weight, bias)
@@ -36,8 +36,8 @@ def row_linear(
         if shared is not None and sequence_dim in (-1, x.dim() - 1):
             process_group = dist.distributed_c10d._resolve_process_group(group)
             shared = shared.chunk(group_size(group))[dist.get_rank(process_group)]
-        return _ops.matmul_reduce_scatter(x, weight.t(), group, scatter_dim=sequence_dim, bias=shared)
-    return _ops.matmul_all_reduce(x, weight.t(), group, bias=bias)
+        return _products.matmul_reduce_scatter(x, weight.t(), group, scatter_dim=sequence_dim, bias=shared)
+    return _all_reduce.matmul_all_reduce(x, weight.t(), group, bias=bias)
 
 
 class _ParallelLinear(nn.Module):

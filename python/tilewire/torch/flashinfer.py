@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import tilewire
-from tilewire.torch._ops import all_reduce, all_reduce_add_rms_norm
+from tilewire.torch._all_reduce import all_reduce, all_reduce_add_rms_norm
 
 #: flashinfer.comm.AllReduceFusionPattern, by number.
 PATTERNS = {
