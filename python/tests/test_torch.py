@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 
 import torch_bodies  # noqa: E402
 import torch_experts  # noqa: E402
+import torch_export  # noqa: E402
 import torch_gradients  # noqa: E402
 import torch_memory  # noqa: E402
 import torch_norms  # noqa: E402
@@ -52,6 +53,11 @@ def test_epilogues(ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_experts(ranks: int) -> None:
     run(torch_experts.experts, ranks)
+
+
+def test_export() -> None:
+    run(torch_experts.exported_experts, 2)
+    run(torch_export.operators, 2)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

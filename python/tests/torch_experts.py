@@ -1,10 +1,11 @@
-"""Body of the tests of mixture of experts in test_torch.py."""
+"""Bodies of the tests of mixture of experts in test_torch.py."""
 
 from __future__ import annotations
 
 import torch
 import torch.distributed as dist
 from torch_bodies import tensor
+from torch_export import check_export
 
 import tilewire
 import tilewire.torch as tt
@@ -47,3 +48,30 @@ def experts() -> None:
             assert text in str(error), (text, str(error))
         else:
             raise AssertionError(f"accepted: {text}")
+
+
+class Layer(torch.nn.Module):
+    """A router and this rank's part of six experts a rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rank, size = dist.get_rank(), dist.get_world_size()
+        self.router = torch.nn.Parameter(tensor(1, 8, 6 * size) / 8)
+        self.w13 = torch.nn.Parameter(tensor(2 + rank, 6, 12, 8))
+        self.w2 = torch.nn.Parameter(tensor(12 + rank, 6, 10, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, ids = (x @ self.router).softmax(-1).topk(2)
+        return tt.moe(x, ids, weights, self.w13, self.w2)
+
+
+def exported_experts() -> None:
+    """torch.export of a router and its experts, and torch.library.opcheck of the operator."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    layer = Layer()
+    with torch.no_grad():
+        check_export(layer, ["moe"], tensor(30 + rank, 4, 3, 8), tensor(40 + rank, 7, 3, 8))
+    ids = torch.rand(5, 6 * size).topk(2).indices.int()
+    given = tensor(50 + rank, 5, 8), ids, torch.rand(5, 2), layer.w13.detach(), layer.w2.detach()
+    tests = "test_schema", "test_faketensor", "test_aot_dispatch_static"
+    torch.library.opcheck(torch.ops.tilewire.moe.default, (*given, tt._teams.group_name(None)), test_utils=tests)
