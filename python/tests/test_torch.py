@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -87,14 +88,28 @@ def test_failures() -> None:
     run(torch_bodies.failures, 3)
 
 
-def test_the_example() -> None:
-    example = pathlib.Path(__file__).parents[2] / "examples" / "06_torch" / "llama_block.py"
+def run_example(name: str) -> str:
+    """What an example prints on two ranks."""
+    example = pathlib.Path(__file__).parents[2] / "examples" / name
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(example)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     assert done.returncode == 0, done.stderr
-    assert "largest difference of losses" in done.stdout
+    return done.stdout
+
+
+def test_the_example() -> None:
+    assert "largest difference of losses" in run_example("06_torch/llama_block.py")
+
+
+def test_the_example_of_experts() -> None:
+    text = run_example("07_experts/sparse_blocks.py")
+    if importlib.util.find_spec("transformers") is None:
+        assert "transformers is not installed" in text
+        pytest.skip("transformers is not installed")
+    for model in ("Mixtral", "Qwen3-MoE"):
+        assert f"{model}: 8 experts on 2 ranks, eager: largest difference" in text, text
 
 
 def test_opcheck_and_compile() -> None:
