@@ -17,27 +17,40 @@ enum class Body {
   norm,          ///< reads[0] = rows; reads[1] = weight, one row; reads[2] = bias, one row, of NormKind::layer
   route,         ///< reads[0] = int32 experts of each token; reads[1] = their fp32 weights; see RouteParams
   grouped_gemm,  ///< reads[0] = groups of A; reads[1] = a B for each group, one below the other; Task::activation
+  select,        ///< reads[0] = rows; reads[1] = an int32 list for each row. Rows whose list begins with -1 are not
+                 ///< written: these rows of the destination stay undefined
 };
 
-/// A group of tokens: those of an expert, or of a replica of an expert.
+/// A group of tokens: those of an expert, or of a replica of an expert. Experts from RouteParams::experts on are
+/// shared.
 struct ExpertGroup {
   int64_t expert = 0;
-  int64_t replica = 0;  ///< takes tokens t with t % replicas == replica
-  int64_t replicas = 1;
+  int64_t replica =
+      0;  ///< takes tokens t with t % replicas == replica; of a shared expert: all tokens of this shard of
+  int64_t replicas = 1;  ///< so many (`shard_of`)
 
   bool operator==(const ExpertGroup&) const = default;
 };
 
-/// How `route` makes groups of tokens. Its writes are, in this order, all int32 but the last:
-/// - extents, 2 x groups: the first row and the end of each group, in the memory of grouped buffers (Buffer::extents);
-/// - tokens, a grouped buffer of one column: the number of the token of each row, ascending in each group;
-/// - places, tokens x k: the rows of a token, in the order of the groups; -1 after the last;
-/// - weights, tokens x k: the weights of these rows, fp32.
+/// How `route` makes groups of tokens: for each shard of the tokens (`shard_of`) the `groups`, those of the first shard
+/// first. Its writes are, in this order, all int32 but the weights:
+/// - extents, 2 x groups: the first row and the end of each group, in the memory of grouped buffers (Buffer::extents).
+///   In memory the shards of a group follow each other;
+/// - tokens, a grouped buffer of one column: the number of the token of each row, counted from the shard's first token,
+///   ascending in each group;
+/// - places, tokens x (k + shared groups): the rows of a token, in the order of the groups; -1 after the last;
+/// - weights, of the same shape: the weights of these rows, fp32; of a shared expert 1;
+/// - if `drops`: the number of rows that were left out, 1 x 1.
 struct RouteParams {
   std::vector<ExpertGroup> groups{};
   int64_t first_group = 0;  ///< number of the first of these groups among those of all ranks
-  int64_t experts = 0;      ///< an expert's number is below it; others are an error
+  int64_t experts = 0;      ///< a token's experts are below it; others are an error
   int64_t align = 1;        ///< groups begin at multiples of so many rows
+  int64_t shards = 1;       ///< of the tokens
+  /// Most rows of the groups, those of shared experts apart; 0 = any number. Rows in the order of the tokens, then of
+  /// the groups; further ones are an error, or if `drops` they are left out and counted.
+  int64_t max_rows = 0;
+  bool drops = false;
 
   bool operator==(const RouteParams&) const = default;
 };

@@ -26,8 +26,9 @@ enum class Role {
   norm_scale,    ///< element (m, 0): the scale of a quantised row of such
   topk_ids,      ///< the experts of token m
   topk_weights,  ///< the weights of these experts
-  w13,  ///< the B of the first product of each expert, one below the other; row 0 = that of group 0 of all ranks
-  w2,   ///< the same of the second product
+  w13,      ///< the B of the first product of each expert, one below the other; row 0 = that of group 0 of all ranks
+  w2,       ///< the same of the second product
+  dropped,  ///< the number of rows that max_rows leaves out on rank `row`
 };
 
 /// Where one rank's part of a caller's buffer lies in the global tensor: local element (0, 0) is global element (row,

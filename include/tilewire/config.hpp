@@ -33,6 +33,12 @@ enum class TileOrder {
 };
 enum class Release { tile, all };  ///< two_stream: a sum waits for its tile, or for the whole GEMM
 enum class Pacing { unpaced, lockstep };
+/// How the tokens of a mixture of experts reach their experts, and their results the tokens' owners.
+enum class Dispatch {
+  all_gather,  ///< all tokens go to all ranks; a rank returns one sum for each token
+  per_rank,    ///< a token goes once to each rank that has experts of it; such a rank returns one sum
+  per_expert,  ///< a token goes once to each of its experts; the owner reads the rows of all its experts, and sums them
+};
 enum class Provider { tiles, library };  ///< tilewire's own tasks, or one call of the vendor's library
 
 /// How `auto` chooses a config. Each mode but `again` first looks for the winner of an earlier measurement that fits (M
@@ -75,6 +81,7 @@ struct Config {
   Release release = Release::tile;
   int copy_lanes = 1;
   Pacing pacing = Pacing::unpaced;
+  Dispatch dispatch = Dispatch::all_gather;
   Provider compute = Provider::tiles;     ///< makes the products
   Provider collective = Provider::tiles;  ///< copies and sums between ranks
 

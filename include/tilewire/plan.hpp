@@ -46,8 +46,9 @@ struct Buffer {
   /// Symmetric workspace that the operators of a group use one after another: no rank touches a peer's before the
   /// peer's call has begun or after it has ended. (Local workspace is always shared: peers cannot address it.)
   bool shared = false;
-  /// Of a *grouped* buffer, local workspace: the buffer that has its extents, int32, 2 x rows. Then a row is a group:
-  /// the rows of memory from element (0, row) to element (1, row) of the extents of the same rank. -1: not grouped.
+  /// Of a *grouped* buffer, which is workspace: the buffer that has its extents, int32, 2 x rows. Then a row is a
+  /// group: the rows of memory from element (0, row) to element (1, row) of the extents of the same rank. -1: not
+  /// grouped.
   int extents = -1;
   int64_t most_rows = 0;        ///< of a grouped buffer: rows of memory, enough for any extents
   std::vector<Shape> shapes{};  ///< one per rank if they differ; empty = rows x cols on every rank

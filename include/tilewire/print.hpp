@@ -17,7 +17,7 @@ namespace tilewire {
 // clang-format off
 #define TILEWIRE_FOR_EACH_ENUM(X) \
   X(ErrorKind) X(DType) X(Reach) X(BLayout) X(Reduction) X(EpilogueKind) X(Activation) X(NormKind) X(Direction) \
-  X(Transport) X(Algorithm) X(ReduceMode) X(ReduceWhen) X(TileOrder) X(Release) X(Pacing) X(Provider) X(Tuning) \
+  X(Transport) X(Algorithm) X(ReduceMode) X(ReduceWhen) X(TileOrder) X(Release) X(Pacing) X(Dispatch) X(Provider) X(Tuning) \
   X(Scope) X(Purpose) X(WriteMode) X(Via) X(CacheHint) X(TaskKind) X(Body) X(Collective) X(Engine) X(Role) X(Rule) \
   X(Topology) X(Forwarding) X(CollectiveAlgorithm) X(Arbitration) X(NearMemory)
 #define TILEWIRE_FOR_EACH_STRUCT(X) \

@@ -34,11 +34,29 @@ def experts() -> None:
         torch.testing.assert_close(got, reference(False), rtol=1e-4, atol=1e-4)
     got = tt.moe(x, ids.int(), weights, w13, w2, activation="swiglu_pairs", num_experts=count)
     torch.testing.assert_close(got, reference(True), rtol=1e-4, atol=1e-4)
+    shared13, shared2 = tensor(300, 1, 12, 8), tensor(301, 1, 10, 6)
+    weights_of = (torch.cat([w13, shared13]), torch.cat([w2, shared2]))
+    hidden = torch.einsum("btk,fk->btf", x, shared13[0])
+    gate, up = hidden.chunk(2, -1)
+    own = (torch.nn.functional.silu(gate) * up) @ shared2[0].t()
+    got = tt.moe(x, ids, weights, *weights_of, shared_experts=1, max_rows=10 * size * top_k)
+    torch.testing.assert_close(got, reference(False) + own, rtol=1e-4, atol=1e-4)
+    for joined in (tt.moe_dropping, torch.compile(tt.moe_dropping, fullgraph=True, backend="aot_eager")):
+        got, dropped = joined(x, ids, weights, *weights_of, max_rows=1, shared_experts=1)
+        lost = torch.tensor([dropped.item()])
+        dist.all_reduce(lost)
+        # Each rank keeps one row.
+        assert dropped.dtype == torch.int32 and lost.item() == (10 * top_k - 1) * size, lost
+        if rank == size - 1:
+            torch.testing.assert_close(got[1, 4], own[1, 4], rtol=1e-4, atol=1e-4)
     wrong = [
         (lambda: tt.moe(x, ids[..., :1], weights, w13, w2), "topk_weights is [2, 5, 2], want [2, 5, 1]"),
         (lambda: tt.moe(x, ids, weights, w13[:2], w2), "w2 is"),
         (lambda: tt.moe(x, ids, weights, w13, w2.double()), "x and w2 are of different types"),
         (lambda: tt.moe(x, ids, weights, w13, w2, activation="tanh"), "activation"),
+        (lambda: tt.moe(x, ids, weights, w13, w2, max_rows=0), "max_rows = 0, want at least 1"),
+        (lambda: tt.moe_dropping(x, ids, weights, w13, w2, max_rows=-1), "max_rows = -1, want at least 1"),
+        (lambda: tt.moe(x, ids, weights, w13, w2, shared_experts=4), "shared_experts = 4, w13 has 3"),
         (lambda: tt.moe(x.requires_grad_(), ids, weights, w13, w2), "moe has no gradient"),
     ]
     for call, text in wrong:

@@ -11,7 +11,8 @@ Config = str | Mapping[str, Any]
 #: The normalisation of the output's rows: "rms" or "layer"; with another eps than 1e-6, ("rms", 1e-5); quantised,
 #: ("rms", 1e-5, "fp8_e4m3") or "int8".
 Norm = str | tuple[str, float] | tuple[str, float, str]
-#: Mixture of experts: count, top_k, ffn, and if wanted activation and placement (docs/operators.md).
+#: Mixture of experts: count, top_k, ffn, and if wanted activation, placement, shared, max_rows and drops
+#: (docs/operators.md).
 Experts = Mapping[str, Any]
 #: Steps of an epilogue, in order: "bias", "gelu", "relu", "residual", or ("scale", 0.5). Or "swiglu_pairs" alone.
 Epilogue = Sequence[str | tuple[str, float]]

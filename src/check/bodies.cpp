@@ -77,7 +77,9 @@ Clauses broken_by_pool(const Plan& plan, const Task& task) {
   if (dtype_of(plan, indices) != DType::int32)
     broken.push_back(fmt::format("takes indices from {}, which is not int32", region_name(plan, indices)));
   const Shape whole = shape_on(plan.buffers[table.buffer], table.rank);
-  if (table.row != 0 || table.rows != whole.rows)
+  // The rows of a sum of experts count in the memory of all groups, of which structure.cpp wants those of a shard.
+  const bool sums = task.reads.size() == 3 && is_grouped(plan.buffers[table.buffer]);
+  if (!sums && (table.row != 0 || table.rows != whole.rows))
     broken.push_back(fmt::format("pools from {}: indices count from the table's first row, so it must read all {} rows",
                                  region_name(plan, table), whole.rows));
   return broken;
@@ -129,7 +131,7 @@ std::vector<Patch> meaning_of_norm(Values& values, const Task& task, std::vector
   return normed(values, task.norm, reads);
 }
 
-// core/grouped_tasks.cpp has the rules of routing and of grouped GEMMs.
+// core/grouped_tasks.cpp has the rules of routing, of grouped GEMMs and of selected rows.
 Clauses broken_by_groups(const Plan&, const Task&) { return {}; }
 
 std::vector<Patch> no_meaning(Values&, const Task&, std::vector<Operand>&) { return {}; }
@@ -138,18 +140,24 @@ std::vector<Patch> meaning_of_grouped(Values& values, const Task& task, std::vec
   return grouped_product(values, task, reads[0], reads[1]);
 }
 
+std::vector<Patch> meaning_of_select(Values& values, const Task&, std::vector<Operand>& reads) {
+  return selected(values, reads[0], reads[1]);
+}
+
 constexpr std::array kProofs{
     BodyProof{Body::gemm, broken_by_product, meaning_of_product},
     BodyProof{Body::pool, broken_by_pool, meaning_of_pool},
     BodyProof{Body::norm, broken_by_norm, meaning_of_norm},
     BodyProof{Body::route, broken_by_groups, no_meaning},  // it has several results: `routed`
     BodyProof{Body::grouped_gemm, broken_by_groups, meaning_of_grouped},
+    BodyProof{Body::select, broken_by_groups, meaning_of_select},
 };
 static_assert(kProofs[static_cast<size_t>(Body::gemm)].body == Body::gemm);
 static_assert(kProofs[static_cast<size_t>(Body::pool)].body == Body::pool);
 static_assert(kProofs[static_cast<size_t>(Body::norm)].body == Body::norm);
 static_assert(kProofs[static_cast<size_t>(Body::route)].body == Body::route);
 static_assert(kProofs[static_cast<size_t>(Body::grouped_gemm)].body == Body::grouped_gemm);
+static_assert(kProofs[static_cast<size_t>(Body::select)].body == Body::select);
 
 }  // namespace
 

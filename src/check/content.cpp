@@ -80,9 +80,11 @@ std::string Values::describe(const Patch& patch) const {
                                      "numbers of tokens in groups",
                                      "places of tokens",
                                      "weights of places",
+                                     "selected rows of A",
                                      "tokens in groups",
                                      "hidden rows of experts",
                                      "output rows of experts",
+                                     "number of dropped rows",
                                      "a constant",
                                      "the content of an earlier violation"};
   const Value& value = all_[patch.content.value];
@@ -124,6 +126,8 @@ What what_of(Role role) {
       return What::w13;
     case Role::w2:
       return What::w2;
+    case Role::dropped:
+      return What::dropped;
   }
   return What::unknown;
 }

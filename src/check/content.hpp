@@ -35,9 +35,11 @@ enum class What {
   tokens,         ///< numbers of the tokens in each group
   places,         ///< rows of each token in the groups
   place_weights,  ///< the weights of these rows
+  selected,       ///< rows of A of tokens that have places; others are undefined
   expert_x,       ///< rows of A in groups
   expert_h,       ///< their products with w13, activated
   expert_y,       ///< the products of these with w2
+  dropped,        ///< the number of rows that a routing has left out
   constant,
   unknown,  ///< after a violation
 };
@@ -45,7 +47,7 @@ enum class What {
 struct Value {
   What what = What::unknown;
   std::vector<Range> terms{};  ///< of a sum, normed or not: the contributions; disjoint, ascending, not adjacent. Of
-                               ///< tokens: their range
+                               ///< tokens, and of rows in groups: the range of the tokens
   bool finished = false;       ///< the epilogue has been applied
   int64_t groups = -1;         ///< of groups: their extents (number_of_extents)
   int64_t width = 0;           ///< of lists of each token: their length

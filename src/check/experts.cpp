@@ -2,9 +2,12 @@
 // Called by coverage.cpp and bodies.cpp.
 #include "check/experts.hpp"
 
+#include <algorithm>
 #include <array>
+#include <optional>
 
 #include "core/bodies.hpp"
+#include "core/grouped_tasks.hpp"
 #include "core/text.hpp"
 
 namespace tilewire::checking {
@@ -54,15 +57,25 @@ void require_whole_lists(const Values& values, const Operand& operand) {
   if (operand.shape.cols != width) refuse("reads {} of {} columns", values.describe(first), width);
 }
 
+/// A token is in groups if it has places there: selected rows serve, too.
+void require_rows_for(const Values& values, const Operand& table, int64_t groups) {
+  for (const Patch& patch : table.patches) {
+    const Value& value = values[patch.content.value];
+    if (value.what == What::selected && value.groups == groups) continue;
+    require_what(values, patch, What::a, "rows of A");
+  }
+}
+
 /// The rows of `table` at their numbers, in groups.
 std::vector<Patch> in_groups(Values& values, const Operand& table, const Operand& tokens) {
   const Value of = one_value(values, tokens, What::tokens, "numbers of tokens");
   const Range range = of.terms.empty() ? Range{} : of.terms[0];
-  const int value = values.add({.what = What::expert_x, .groups = of.groups});
+  const int value = values.add({.what = What::expert_x, .terms = of.terms, .groups = of.groups});
   // Without tokens all groups are empty.
   const Rect all{0, tokens.shape.rows, 0, table.shape.cols};
   if (table.shape.rows == 0 && range.size() == 0) return {{all, {first_row(values, tokens), 0, value}}};
-  static_cast<void>(one_value(values, table, What::a, "rows of A"));
+  if (table.patches.empty()) refuse("takes no rows of A for the tokens {}..{}", range.begin, range.end);
+  require_rows_for(values, table, of.groups);
   const int64_t first = first_row(values, table);
   if (first != range.begin || table.shape.rows != range.size())
     refuse("takes rows {}..{} of A for the tokens {}..{}", first, first + table.shape.rows, range.begin, range.end);
@@ -70,6 +83,16 @@ std::vector<Patch> in_groups(Values& values, const Operand& table, const Operand
   for (const Strip& cols : strips_of(values, table.patches, false, table.shape.cols))
     result.push_back({{0, tokens.shape.rows, cols.begin, cols.end}, {first_row(values, tokens), cols.offset, value}});
   return result;
+}
+
+/// The first number of `range` that is in none of the others.
+std::optional<int64_t> first_missing(std::vector<Range> others, Range range) {
+  std::ranges::sort(others, {}, &Range::begin);
+  int64_t next = range.begin;
+  for (const Range& other : others) {
+    if (other.begin <= next) next = std::max(next, other.end);
+  }
+  return next < range.end ? std::optional(next) : std::nullopt;
 }
 
 std::vector<Patch> sums_of_experts(Values& values, int rank, const std::vector<Operand>& reads) {
@@ -91,9 +114,18 @@ std::vector<Patch> sums_of_experts(Values& values, int rank, const std::vector<O
   const Rect all{0, places.shape.rows, 0, table.shape.cols};
   // A rank without experts adds zeros, and that is all of its contribution.
   if (table.shape.rows == 0) return {{all, {first, kAnywhere, value}}};
-  if (one_value(values, table, What::expert_y, "output rows of experts").groups != of.groups)
-    refuse("takes {} by {}: their groups differ", values.describe(table.patches[0]),
-           values.describe(places.patches[0]));
+  // Each shard of the tokens has rows of its own.
+  std::vector<Range> tokens;
+  for (const Patch& patch : table.patches) {
+    require_what(values, patch, What::expert_y, "output rows of experts");
+    const Value& rows = values[patch.content.value];
+    if (rows.groups != of.groups)
+      refuse("takes {} by {}: their groups differ", values.describe(patch), values.describe(places.patches[0]));
+    tokens.insert(tokens.end(), rows.terms.begin(), rows.terms.end());
+  }
+  if (const auto missing = first_missing(std::move(tokens), {first, first + places.shape.rows}))
+    refuse("sums the experts of tokens {}..{} without the rows of token {}", first, first + places.shape.rows,
+           *missing);
   std::vector<Patch> result;
   for (const Strip& cols : strips_of(values, table.patches, false, table.shape.cols))
     result.push_back({{0, places.shape.rows, cols.begin, cols.end}, {first, cols.offset, value}});
@@ -103,12 +135,14 @@ std::vector<Patch> sums_of_experts(Values& values, int rank, const std::vector<O
 }  // namespace
 
 std::vector<std::vector<Patch>> routed(Values& values, const Task& task, const std::vector<Operand>& reads) {
-  const auto groups = static_cast<int64_t>(task.route->groups.size());
+  const RouteParams& route = *task.route;
+  const int64_t groups = num_groups(route);
   const Shape tokens = reads[0].shape;
   const auto parts = [&](const auto& content_of) {
-    const std::array<Shape, 4> shapes{{{2, groups}, {groups, 1}, tokens, tokens}};
+    const Shape lists{tokens.rows, tokens.cols + num_shared(route)};
+    const std::array<Shape, 5> shapes{{{2, groups}, {groups, 1}, lists, lists, {1, 1}}};
     std::vector<std::vector<Patch>> all;
-    for (size_t i = 0; i < shapes.size(); ++i) all.push_back(whole(shapes[i], content_of(i)));
+    for (size_t i = 0; i < task.writes.size(); ++i) all.push_back(whole(shapes[i], content_of(i)));
     return all;
   };
   if (any_unknown(reads)) return parts([](size_t) { return Values::unknown(); });
@@ -123,25 +157,49 @@ std::vector<std::vector<Patch>> routed(Values& values, const Task& task, const s
     if (first_row(values, reads[1]) != first) refuse("routes tokens by the weights of other tokens");
     // A replica takes each of so many tokens, counted over all ranks.
     for (const ExpertGroup& group : task.route->groups) {
-      if (first % group.replicas != 0)
+      if (group.expert < route.experts && first % group.replicas != 0)
         refuse("routes tokens from {} on to {} replicas: they count from 0", first, group.replicas);
     }
     require_whole_lists(values, reads[0]);
     require_whole_lists(values, reads[1]);
+    // They look at all tokens. structure.cpp wants as many.
+    if (first != 0 && (route.max_rows > 0 || num_shared(route) > 0))
+      refuse("routes tokens from {} on with max_rows or shared experts: they count from 0", first);
   }
-  return parts([&](size_t part) -> Content {
-    switch (part) {
-      case 0:
-        return {0, 0, values.add({.what = What::extents, .groups = of})};
-      case 1:
-        return {task.route->first_group, 0,
-                values.add({.what = What::tokens, .terms = terms_of({first, first + tokens.rows}), .groups = of})};
-      default:
-        return {
-            first, 0,
-            values.add({.what = part == 2 ? What::places : What::place_weights, .groups = of, .width = tokens.cols})};
-    }
+  std::vector<std::vector<Patch>> results = parts([&](size_t part) -> Content {
+    if (part == 0) return {0, 0, values.add({.what = What::extents, .groups = of})};
+    if (part == 4) return {extents.rank, 0, values.add({.what = What::dropped})};
+    const int64_t width = tokens.cols + num_shared(route);
+    return {first, 0,
+            values.add({.what = part == 2 ? What::places : What::place_weights, .groups = of, .width = width})};
   });
+  // The groups of each shard have its tokens.
+  results[1].clear();
+  const int64_t each = std::ssize(route.groups);
+  for (int64_t shard = 0; shard < route.shards; ++shard) {
+    const Range mine = shard_of(tokens.rows, static_cast<int>(route.shards), static_cast<int>(shard));
+    const int value =
+        values.add({.what = What::tokens, .terms = terms_of({first + mine.begin, first + mine.end}), .groups = of});
+    const Rect rows{shard * each, (shard + 1) * each, 0, 1};
+    results[1].push_back({rows, {route.first_group - rows.row0, 0, value}});
+  }
+  return results;
+}
+
+std::vector<Patch> selected(Values& values, const Operand& rows, const Operand& places) {
+  if (is_unknown(rows.patches) || is_unknown(places.patches)) return whole(rows.shape, Values::unknown());
+  if (rows.shape.rows == 0 || rows.shape.cols == 0) return {};
+  static_cast<void>(one_value(values, rows, What::a, "rows of A"));
+  const Value of = one_value(values, places, What::places, "places of tokens");
+  const int64_t first = first_row(values, rows);
+  if (first_row(values, places) != first)
+    refuse("selects {} by {}: other tokens", values.describe(rows.patches[0]), values.describe(places.patches[0]));
+  require_first_column(values, places);
+  const int value = values.add({.what = What::selected, .groups = of.groups});
+  std::vector<Patch> result;
+  for (const Strip& cols : strips_of(values, rows.patches, false, rows.shape.cols))
+    result.push_back({{0, rows.shape.rows, cols.begin, cols.end}, {first, cols.offset, value}});
+  return result;
 }
 
 bool pools_by_groups(const Values& values, const Operand& indices) {
@@ -176,7 +234,8 @@ std::vector<Patch> grouped_product(Values& values, const Task& task, const Opera
   if (first_row(values, b) != group * lines)
     refuse("multiplies the groups {}..{} of all ranks by {}", group, group + a.shape.rows,
            values.describe(b.patches[0]));
-  const int value = values.add({.what = second ? What::expert_y : What::expert_h, .groups = of.groups});
+  const int value =
+      values.add({.what = second ? What::expert_y : What::expert_h, .terms = of.terms, .groups = of.groups});
   return whole(shape, {group, 0, value});
 }
 

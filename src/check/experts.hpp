@@ -16,6 +16,8 @@ namespace tilewire::checking {
 [[nodiscard]] std::vector<Patch> pooled_by_groups(Values& values, const Task& task, const std::vector<Operand>& reads);
 /// Whether pooled_by_groups gives the result.
 [[nodiscard]] bool pools_by_groups(const Values& values, const Operand& indices);
+/// Rows of A whose tokens have places.
+[[nodiscard]] std::vector<Patch> selected(Values& values, const Operand& rows, const Operand& places);
 /// Groups times their matrices of w13, or of w2.
 [[nodiscard]] std::vector<Patch> grouped_product(Values& values, const Task& task, const Operand& a, const Operand& b);
 

@@ -6,6 +6,7 @@
 #include "check/proofs.hpp"
 #include "core/bodies.hpp"
 #include "core/gemm_tasks.hpp"
+#include "core/grouped_tasks.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::checking {
@@ -115,23 +116,42 @@ class StructureCheck {
              to_string(task.gemm.b_layout), to_string(*wanted_.b_layout));
   }
 
-  /// Groups of this rank in the problem.
-  [[nodiscard]] int64_t groups_of_rank() const {
-    return rank() < std::ssize(wanted_.routes) ? std::ssize(wanted_.routes[rank()].groups) : 0;
+  /// Groups of a rank in the problem.
+  [[nodiscard]] int64_t groups_of(int rank) const {
+    return rank < std::ssize(wanted_.routes) ? std::ssize(wanted_.routes[rank].groups) : 0;
   }
 
-  /// A sum of experts takes the rows of all groups of its rank.
+  /// A sum of experts takes the rows of all groups of a rank, of one shard of the tokens or of several.
   void check_sum_of_experts(const Task& task) {
     const Region& table = task.reads[0];
-    const int64_t groups = groups_of_rank();
-    if (!is_grouped(plan_.buffers[table.buffer]) || table.rows != groups)
-      refuse("{} sums {} by weight: want the {} groups of rank {}", name(), region_name(plan_, table), groups, rank());
+    const int64_t groups = groups_of(table.rank);
+    const int64_t each = std::max<int64_t>(1, groups);
+    const bool whole =
+        groups == 0 ? table.rows == 0 : table.rows > 0 && table.row % each == 0 && table.rows % each == 0;
+    if (!is_grouped(plan_.buffers[table.buffer]) || !whole)
+      refuse("{} sums {} by weight: want the {} groups of rank {}, of one shard of the tokens or several", name(),
+             region_name(plan_, table), groups, table.rank);
+  }
+
+  /// Tokens of all ranks.
+  [[nodiscard]] int64_t num_tokens() const {
+    int64_t tokens = 0;
+    for (const Meaning& meaning : wanted_.meanings) {
+      if (meaning.role == Role::topk_ids) tokens += shape_on(plan_.buffers[meaning.buffer], meaning.rank).rows;
+    }
+    return tokens;
   }
 
   void check_route(const Task& task) {
     if (rank() >= std::ssize(wanted_.routes)) return refuse("{} routes: the problem has no experts", name());
     RouteParams wanted = wanted_.routes[rank()];
     wanted.align = task.route->align;
+    wanted.shards = task.route->shards;
+    if (wanted.shards != 1 && wanted.shards != plan_.team.num_ranks)
+      refuse("{} routes {} shards of tokens, want 1 or {}", name(), wanted.shards, plan_.team.num_ranks);
+    if (task.writes[0].to.rank != rank()) refuse("{} routes to groups of rank {}", name(), task.writes[0].to.rank);
+    if ((wanted.max_rows > 0 || num_shared(wanted) > 0) && task.reads[0].rows != num_tokens())
+      refuse("{} routes {} of {} tokens with max_rows or shared experts", name(), task.reads[0].rows, num_tokens());
     if (task.route != wanted)
       refuse("{} routes by {}, the experts of rank {} are {}", name(), to_string(*task.route), rank(),
              to_string(wanted));
@@ -146,7 +166,7 @@ class StructureCheck {
     if (meaning == wanted_.meanings.end())
       return refuse("{} multiplies groups by {}, which is neither w13 nor w2", name(), region_name(plan_, b));
     // The B of a group is the rank's part of w13 or w2 over its groups.
-    const int64_t lines = shape_on(plan_.buffers[b.buffer], b.rank).rows / std::max<int64_t>(1, groups_of_rank());
+    const int64_t lines = shape_on(plan_.buffers[b.buffer], b.rank).rows / std::max<int64_t>(1, groups_of(b.rank));
     if (lines == 0 || b.rows != task.reads[0].rows * lines || b.row % lines != 0)
       refuse("{} multiplies {} groups by {}: want {} rows for each", name(), task.reads[0].rows, region_name(plan_, b),
              lines);

@@ -108,6 +108,14 @@ void add_expert_flags(CLI::App& verb, Options& options, const std::string& group
   verb.add_option("--ffn", options.experts.ffn, "moe: columns between the two products (default: -n)")
       ->type_name("N")
       ->group(group);
+  verb.add_option("--shared", options.experts.shared, "moe: experts that take every token (default 0)")
+      ->type_name("N")
+      ->group(group);
+  verb.add_option("--max-rows", options.experts.max_rows, "moe: most rows of a rank's experts (default: any number)")
+      ->type_name("N")
+      ->group(group);
+  verb.add_flag("--drop", options.experts.drops, "moe: drop and count rows beyond --max-rows, instead of an error")
+      ->group(group);
   verb.add_option("--placement", options.placement, "moe: the experts of each rank, as JSON: [[0,1],[2,3]]")
       ->type_name("JSON")
       ->group(group);

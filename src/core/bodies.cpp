@@ -60,6 +60,10 @@ double grouped_ops(const Task& task) {
          static_cast<double>(task.reads[0].cols);
 }
 
+Shape selected_shape(const Task& task) { return {task.reads[0].rows, task.reads[0].cols}; }
+
+double no_ops(const Task&) { return 0; }
+
 constexpr int64_t kMany = 1 << 20;
 
 constexpr std::array kBodies{
@@ -68,12 +72,14 @@ constexpr std::array kBodies{
     BodyFacts{Body::norm, normed_shape, norm_ops, rows_of_first, 2, 3, false, false},
     BodyFacts{Body::route, routed_shape, route_ops, rows_of_first, 2, 2, false, true, true},
     BodyFacts{Body::grouped_gemm, grouped_shape, grouped_ops, rows_of_first, 2, 2, false, false},
+    BodyFacts{Body::select, selected_shape, no_ops, rows_of_first, 2, 2, false, true},
 };
 static_assert(kBodies[static_cast<size_t>(Body::gemm)].body == Body::gemm);
 static_assert(kBodies[static_cast<size_t>(Body::pool)].body == Body::pool);
 static_assert(kBodies[static_cast<size_t>(Body::norm)].body == Body::norm);
 static_assert(kBodies[static_cast<size_t>(Body::route)].body == Body::route);
 static_assert(kBodies[static_cast<size_t>(Body::grouped_gemm)].body == Body::grouped_gemm);
+static_assert(kBodies[static_cast<size_t>(Body::select)].body == Body::select);
 
 }  // namespace
 

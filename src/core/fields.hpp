@@ -68,6 +68,7 @@ TILEWIRE_NAMES(ReduceMode, {staged, "staged"}, {pull, "pull"}, {accumulate, "acc
 TILEWIRE_NAMES(ReduceWhen, {beside, "beside"}, {after, "after"})
 TILEWIRE_NAMES(TileOrder, {naive, "naive"}, {rank_shifted, "rank_shifted"}, {in_step, "in_step"})
 TILEWIRE_NAMES(Release, {tile, "tile"}, {all, "all"})
+TILEWIRE_NAMES(Dispatch, {all_gather, "all_gather"}, {per_rank, "per_rank"}, {per_expert, "per_expert"})
 TILEWIRE_NAMES(Pacing, {unpaced, "unpaced"}, {lockstep, "lockstep"})
 TILEWIRE_NAMES(Provider, {tiles, "tiles"}, {library, "library"})
 TILEWIRE_NAMES(Tuning, {off, "off"}, {quick, "quick"}, {full, "full"}, {again, "again"})
@@ -78,13 +79,13 @@ TILEWIRE_NAMES(Via, {automatic, "automatic"}, {threads, "threads"}, {bulk, "bulk
 TILEWIRE_NAMES(CacheHint, {automatic, "automatic"}, {none, "none"}, {evict_first, "evict_first"}, {evict_normal, "evict_normal"})
 TILEWIRE_NAMES(TaskKind, {compute, "compute"}, {copy, "copy"}, {reduce, "reduce"}, {fill, "fill"}, {sync, "sync"},
                {gemm_call, "gemm_call"}, {collective_call, "collective_call"})
-TILEWIRE_NAMES(Body, {gemm, "gemm"}, {pool, "pool"}, {norm, "norm"}, {route, "route"}, {grouped_gemm, "grouped_gemm"})
+TILEWIRE_NAMES(Body, {gemm, "gemm"}, {pool, "pool"}, {norm, "norm"}, {route, "route"}, {grouped_gemm, "grouped_gemm"}, {select, "select"})
 TILEWIRE_NAMES(Collective, {none, "none"}, {all_gather, "all_gather"}, {reduce_scatter, "reduce_scatter"},
                {all_reduce, "all_reduce"}, {all_to_all, "all_to_all"})
 TILEWIRE_NAMES(Engine, {tiles, "tiles"}, {reduce, "reduce"}, {copy, "copy"}, {serial, "serial"}, {library, "library"})
 TILEWIRE_NAMES(Role, {a, "a"}, {b, "b"}, {bias, "bias"}, {partial, "partial"}, {residual, "residual"}, {indices, "indices"},
                {norm_weight, "norm_weight"}, {norm_bias, "norm_bias"}, {normed, "normed"}, {norm_scale, "norm_scale"},
-               {topk_ids, "topk_ids"}, {topk_weights, "topk_weights"}, {w13, "w13"}, {w2, "w2"})
+               {topk_ids, "topk_ids"}, {topk_weights, "topk_weights"}, {w13, "w13"}, {w2, "w2"}, {dropped, "dropped"})
 TILEWIRE_NAMES(Rule, {structure, "structure"}, {progress, "progress"}, {coverage, "coverage"}, {race, "race"},
                {unsupported, "unsupported"})
 TILEWIRE_NAMES(Topology, {ring, "ring"}, {fully_connected, "fully_connected"}, {switched, "switched"}, {torus2d, "torus2d"},
@@ -100,16 +101,16 @@ TILEWIRE_FIELDS(Link, F(reach), F(bandwidth_GBps), F(latency_us))
 TILEWIRE_FIELDS(Team, F(num_ranks), F(rank), F(devices), F(links))
 TILEWIRE_FIELDS(Epilogue, F(kind), F(value))
 TILEWIRE_FIELDS(Norm, F(kind), F(eps), F(out_dtype))
-TILEWIRE_FIELDS(Experts, F(count), F(top_k), F(ffn), F(activation), F(placement))
+TILEWIRE_FIELDS(Experts, F(count), F(top_k), F(ffn), F(shared), F(max_rows), F(drops), F(activation), F(placement))
 TILEWIRE_FIELDS(ExpertGroup, F(expert), F(replica), F(replicas))
-TILEWIRE_FIELDS(RouteParams, F(groups), F(first_group), F(experts), F(align))
+TILEWIRE_FIELDS(RouteParams, F(groups), F(first_group), F(experts), F(align), F(shards), F(max_rows), F(drops))
 TILEWIRE_FIELDS(Range, F(begin), F(end))
 TILEWIRE_FIELDS(Problem, F(op), F(m), F(n), F(k), F(more_n), F(dtype), F(out_dtype), F(b_layout), F(epilogue),
                 F(norm), F(experts), F(reduction), F(gathered_output), F(allow_tf32), F(arena), F(constant))
 TILEWIRE_FIELDS(Config, F(schedule), F(tile_m), F(tile_n), F(cluster_m), F(cluster_n), F(cluster_split_k), F(group_m), F(split_k),
                 F(tile_workers), F(launches), F(reduce_workers), F(copy_workers), F(chunk_rows), F(chunk_cols), F(direction), F(transport),
                 F(algorithm), F(reduce_mode), F(reduce_when), F(wire), F(tile_order), F(group_owners), F(rounds), F(release), F(copy_lanes),
-                F(pacing), F(compute), F(collective))
+                F(pacing), F(dispatch), F(compute), F(collective))
 TILEWIRE_FIELDS(Shape, F(rows), F(cols))
 TILEWIRE_FIELDS(Buffer, F(name), F(dtype), F(rows), F(cols), F(scope), F(in_arena), F(constant), F(ll), F(copies), F(shared),
                 F(extents), F(most_rows), F(shapes))

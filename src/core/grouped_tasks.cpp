@@ -3,6 +3,8 @@
 #include "core/grouped_tasks.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
@@ -34,30 +36,56 @@ struct Groups {
                        want.rows, want.cols, to_string(dtype), in_groups ? " in groups" : "");
   }
 
+  /// The numbers of a routing.
+  [[nodiscard]] static Broken of_experts(const RouteParams& route) {
+    constexpr int64_t kMost = 1 << 16;
+    const auto fits = [](int64_t value, int64_t most) { return value >= 1 && value <= most; };
+    if (route.max_rows < 0 || route.max_rows > std::numeric_limits<int32_t>::max() ||
+        (route.drops && route.max_rows == 0))
+      return fmt::format("routes with max_rows = {}, drops = {}", route.max_rows, route.drops);
+    if (!fits(route.experts, int64_t{1} << 31) || !fits(route.align, kMost) || !fits(route.shards, kMost) ||
+        route.first_group < 0 || std::ssize(route.groups) > kMost)
+      return fmt::format("routes to {} groups of {} experts with align = {}, first_group = {}, shards = {}",
+                         route.groups.size(), route.experts, route.align, route.first_group, route.shards);
+    std::vector<ExpertGroup> sorted = route.groups;
+    std::ranges::sort(sorted, {}, [](const ExpertGroup& group) { return std::pair(group.expert, group.replica); });
+    for (size_t i = 0; i < sorted.size(); ++i) {
+      const ExpertGroup& group = sorted[i];
+      if (group.expert < 0 || group.replica < 0 || group.replica >= group.replicas || group.replicas > kMost)
+        return fmt::format("routes to replica {} of {} of expert {}", group.replica, group.replicas, group.expert);
+      // No token may be in two groups of an expert.
+      if (i == 0 || sorted[i - 1].expert != group.expert) continue;
+      if (sorted[i - 1].replica == group.replica || sorted[i - 1].replicas != group.replicas)
+        return fmt::format("routes to expert {} as replica {} of {} and replica {} of {}", group.expert,
+                           sorted[i - 1].replica, sorted[i - 1].replicas, group.replica, group.replicas);
+    }
+    return std::nullopt;
+  }
+
   [[nodiscard]] Broken of_route() const {
     const Region& ids = task.reads[0];
     const Region& weights = task.reads[1];
     if (!task.route) return "routes, but has no experts";
     const RouteParams& route = *task.route;
-    if (task.writes.size() != 4) return fmt::format("routes to {} results, want 4", task.writes.size());
+    const size_t results = route.drops ? 5 : 4;
+    if (task.writes.size() != results) return fmt::format("routes to {} results, want {}", task.writes.size(), results);
     if (buffer(ids).dtype != DType::int32 || buffer(weights).dtype != DType::fp32 || weights.rows != ids.rows ||
         weights.cols != ids.cols)
       return fmt::format("routes {} with {}: want int32 experts and as many fp32 weights", region_name(plan, ids),
                          region_name(plan, weights));
-    if (route.experts < 1 || route.align < 1 || route.first_group < 0)
-      return fmt::format("routes to {} experts with align = {}, first_group = {}", route.experts, route.align,
-                         route.first_group);
-    for (const ExpertGroup& group : route.groups) {
-      const bool known = group.expert >= 0 && group.expert < route.experts;
-      if (!known || group.replica < 0 || group.replica >= group.replicas)
-        return fmt::format("routes to replica {} of {} of expert {} of {}", group.replica, group.replicas, group.expert,
-                           route.experts);
+    if (Broken broken = of_experts(route)) return broken;
+    for (const Write& write : task.writes) {
+      if (write.to.rank != task.writes[0].to.rank)
+        return fmt::format("routes to {} and {}, on two ranks", region_name(plan, task.writes[0].to),
+                           region_name(plan, write.to));
     }
-    const int64_t groups = std::ssize(route.groups);
+    const int64_t groups = num_groups(route);
     Broken broken = part_of_route(0, DType::int32, {2, groups}, false);
     if (!broken) broken = part_of_route(1, DType::int32, {groups, 1}, true);
-    if (!broken) broken = part_of_route(2, DType::int32, {ids.rows, ids.cols}, false);
-    if (!broken) broken = part_of_route(3, DType::fp32, {ids.rows, ids.cols}, false);
+    const Shape lists{ids.rows, ids.cols + num_shared(route)};
+    if (!broken) broken = part_of_route(2, DType::int32, lists, false);
+    if (!broken) broken = part_of_route(3, DType::fp32, lists, false);
+    if (!broken && route.drops) broken = part_of_route(4, DType::int32, {1, 1}, false);
     if (broken) return broken;
     if (buffer(task.writes[1].to).extents != task.writes[0].to.buffer)
       return fmt::format("routes to {}, whose extents it does not write", region_name(plan, task.writes[1].to));
@@ -80,8 +108,8 @@ struct Groups {
     for (const Write& write : task.writes) {
       const bool fits = grouped(write.to) == grouped(indices);
       const bool same =
-          !grouped(indices) || (buffer(write.to).extents == buffer(indices).extents && write.to.row == indices.row &&
-                                write.to.rows == indices.rows && write.first_row == 0);
+          !grouped(indices) || (buffer(write.to).extents == buffer(indices).extents && write.to.rank == indices.rank &&
+                                write.to.row == indices.row && write.to.rows == indices.rows && write.first_row == 0);
       if (!fits || !same)
         return fmt::format("pools by {} into {}: their groups differ", region_name(plan, indices),
                            region_name(plan, write.to));
@@ -108,14 +136,30 @@ struct Groups {
       return fmt::format("applies {} to {} columns, want an even number", to_string(task.activation),
                          columns_of_each_b(task));
     for (const Write& write : task.writes) {
-      const bool same = grouped(write.to) && buffer(write.to).extents == buffer(a).extents && write.to.row == a.row &&
-                        write.to.rows == a.rows && write.first_row == 0 && write.mode == WriteMode::store;
+      const bool same = grouped(write.to) && buffer(write.to).extents == buffer(a).extents && write.to.rank == a.rank &&
+                        write.to.row == a.row && write.to.rows == a.rows && write.first_row == 0 &&
+                        write.mode == WriteMode::store;
       if (!same)
         return fmt::format("multiplies {} into {}: their groups differ", region_name(plan, a),
                            region_name(plan, write.to));
     }
     if (!task.epilogue.empty()) return "has a grouped GEMM with an epilogue: it takes an activation only";
     return std::nullopt;
+  }
+
+  [[nodiscard]] Broken of_select() const {
+    const Region& rows = task.reads[0];
+    const Region& lists = task.reads[1];
+    if (buffer(lists).dtype != DType::int32 || lists.rows != rows.rows || lists.col != 0 || lists.cols < 1)
+      return fmt::format("selects rows of {} by {}: want an int32 list for each row", region_name(plan, rows),
+                         region_name(plan, lists));
+    for (const Write& write : task.writes) {
+      if (write.mode != WriteMode::store || buffer(write.to).dtype != buffer(rows).dtype || buffer(write.to).ll ||
+          buffer(rows).ll)
+        return fmt::format("selects rows of {} for {}: want a store of the same type, without LL data",
+                           region_name(plan, rows), region_name(plan, write.to));
+    }
+    return of_others();
   }
 
   [[nodiscard]] Broken of_others() const {
@@ -143,9 +187,18 @@ int64_t columns_of_each_b(const Task& task) {
   return task.gemm.b_layout == BLayout::nk ? task.reads[1].rows / parts : task.reads[1].cols;
 }
 
+int64_t num_shared(const RouteParams& route) {
+  return std::ranges::count_if(route.groups, [&](const ExpertGroup& g) { return g.expert >= route.experts; });
+}
+
 int64_t most_rows_of(const RouteParams& route, int64_t tokens, int64_t top_k) {
-  const int64_t groups = std::ssize(route.groups);
-  return tokens * std::min(top_k, groups) + groups * (route.align - 1);
+  int64_t rows = tokens * std::min<int64_t>(top_k, std::ssize(route.groups) - num_shared(route));
+  if (route.max_rows > 0) rows = std::min(rows, route.max_rows);
+  for (const ExpertGroup& group : route.groups) {
+    if (group.expert >= route.experts)
+      rows += shard_of(tokens, static_cast<int>(group.replicas), static_cast<int>(group.replica)).size();
+  }
+  return rows + num_groups(route) * (route.align - 1);
 }
 
 std::optional<std::string> broken_rule_of_groups(const Plan& plan, const Task& task) {
@@ -159,6 +212,7 @@ std::optional<std::string> broken_rule_of_groups(const Plan& plan, const Task& t
   if (computes_with(task, Body::route)) return groups.of_route();
   if (computes_with(task, Body::pool)) return groups.of_pool();
   if (is_grouped_gemm(task)) return groups.of_grouped_gemm();
+  if (computes_with(task, Body::select)) return groups.of_select();
   return groups.of_others();
 }
 

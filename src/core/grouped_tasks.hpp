@@ -20,6 +20,11 @@ namespace tilewire {
 /// Rows of memory, enough for any routing of tokens to the groups of a rank; `top_k`: experts of a token.
 [[nodiscard]] int64_t most_rows_of(const RouteParams& route, int64_t tokens, int64_t top_k);
 
+/// Groups of shared experts among those of a shard.
+[[nodiscard]] int64_t num_shared(const RouteParams& route);
+/// Groups of all shards of the tokens.
+[[nodiscard]] inline int64_t num_groups(const RouteParams& route) { return route.shards * std::ssize(route.groups); }
+
 /// Columns of the B of each group of a grouped GEMM.
 [[nodiscard]] int64_t columns_of_each_b(const Task& task);
 

@@ -59,8 +59,12 @@ void validate_extents(const Plan& plan, const Buffer& buffer) {
   const auto first = std::ranges::find(plan.buffers, buffer.extents, &Buffer::extents);
   require(buffer.most_rows == first->most_rows, "buffers {} and {}: most_rows = {} and {} of the same groups",
           first->name, buffer.name, first->most_rows, buffer.most_rows);
-  require(buffer.scope == Scope::local && extents.scope == Scope::local,
-          "buffer {}: groups and their extents are local workspace", buffer.name);
+  const bool workspace = buffer.scope == Scope::local || buffer.scope == Scope::symmetric;
+  require(workspace && !buffer.ll && (extents.scope == Scope::symmetric || buffer.scope == extents.scope),
+          "buffer {}: groups are workspace without LL data, and their extents {} can be addressed by the same ranks",
+          buffer.name, extents.name);
+  require(extents.scope == Scope::symmetric || extents.scope == Scope::local,
+          "buffer {}: its extents {} are no workspace", buffer.name, extents.name);
   require(buffer.most_rows >= 0 && buffer.most_rows <= kMostRows, "buffer {}: most_rows = {}: want 0 to {}",
           buffer.name, buffer.most_rows, kMostRows);
 }
@@ -75,8 +79,9 @@ void validate_buffers(const Plan& plan) {
             "buffer {}: {} x {} elements overflow", buffer.name, buffer.rows, buffer.cols);
     require(buffer.shapes.empty() || std::ssize(buffer.shapes) == num_ranks, "buffer {}: {} shapes for {} ranks",
             buffer.name, buffer.shapes.size(), num_ranks);
-    require(buffer.scope != Scope::symmetric || buffer.shapes.empty(),
-            "buffer {}: symmetric workspace has one shape on all ranks", buffer.name);
+    const auto whole_rows = [&](const Shape& shape) { return shape.cols == buffer.cols; };
+    require(buffer.scope != Scope::symmetric || std::ranges::all_of(buffer.shapes, whole_rows),
+            "buffer {}: symmetric workspace has one number of columns on all ranks", buffer.name);
     require(!buffer.ll || (buffer.scope == Scope::symmetric && is_number(buffer.dtype)),
             "buffer {}: LL data is symmetric workspace of a floating type", buffer.name);
     require(buffer.copies == 1 || (buffer.copies == 2 && buffer.ll), "buffer {}: copies = {}, want 1, or 2 of LL data",

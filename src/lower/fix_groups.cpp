@@ -3,6 +3,7 @@
 #include "lower/fix_groups.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/ceil_div.hpp"
@@ -14,13 +15,34 @@ namespace tilewire {
 namespace {
 
 /// Share out the pairs of token and expert by the weight of each expert.
-std::vector<int64_t> shared_rows(const Task& route, const std::vector<double>& weights) {
-  const double pairs = static_cast<double>(route.reads[0].rows) * static_cast<double>(route.reads[0].cols);
+std::vector<int64_t> rows_by_weight(const Task& route, const std::vector<double>& weights) {
   const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const auto shards = static_cast<int>(route.route->shards);
   std::vector<int64_t> rows;
-  for (const ExpertGroup& group : route.route->groups) {
-    const double share = pairs * weights[group.expert] / all / static_cast<double>(group.replicas);
-    rows.push_back(std::min(route.reads[0].rows, static_cast<int64_t>(share + 0.5)));
+  for (int shard = 0; shard < shards; ++shard) {
+    const Range mine = shard_of(route.reads[0].rows, shards, shard);
+    const int64_t tokens = mine.size();
+    const double pairs = static_cast<double>(tokens) * static_cast<double>(route.reads[0].cols);
+    for (const ExpertGroup& group : route.route->groups) {
+      if (group.expert >= route.route->experts) {
+        const Range taken =
+            shard_of(route.reads[0].rows, static_cast<int>(group.replicas), static_cast<int>(group.replica));
+        rows.push_back(std::max<int64_t>(0, std::min(mine.end, taken.end) - std::max(mine.begin, taken.begin)));
+        continue;
+      }
+      const double share = pairs * weights[group.expert] / all / static_cast<double>(group.replicas);
+      rows.push_back(std::min(tokens, static_cast<int64_t>(share + 0.5)));
+    }
+  }
+  // Of rows beyond max_rows, all experts lose the same part.
+  int64_t chosen = 0;
+  const auto is_shared = [&](size_t i) {
+    return route.route->groups[i % route.route->groups.size()].expert >= route.route->experts;
+  };
+  for (size_t i = 0; i < rows.size(); ++i) chosen += is_shared(i) ? 0 : rows[i];
+  if (route.route->max_rows == 0 || chosen <= route.route->max_rows) return rows;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!is_shared(i)) rows[i] = rows[i] * route.route->max_rows / chosen;
   }
   return rows;
 }
@@ -30,6 +52,7 @@ class Fixer {
   Fixer(const Plan& plan, const RowsOfGroups& rows) : plan_(plan), totals_(signal_totals(plan)) {
     validate(plan);
     begins_.resize(plan.buffers.size() * plan.team.num_ranks);
+    placed_.resize(static_cast<size_t>(plan.team.num_ranks));
     for (const Lane& lane : plan.lanes) {
       for (const Task& task : lane.tasks) {
         if (task.route) place_groups(task, rows(task));
@@ -59,7 +82,21 @@ class Fixer {
     const Region& extents = route.writes[0].to;
     std::vector<int64_t>& of = begins(extents.rank, extents.buffer);
     of = {0};
-    for (const int64_t count : rows) of.push_back(of.back() + count);
+    int64_t chosen = 0;  // rows of experts that are not shared
+    for (size_t i = 0; i < rows.size(); ++i) {
+      of.push_back(of.back() + rows[i]);
+      if (route.route->groups[i % route.route->groups.size()].expert < route.route->experts) chosen += rows[i];
+    }
+    // A token has places on the rank unless all of its experts are elsewhere.
+    const auto top_k = static_cast<double>(route.reads[0].cols);
+    const double pairs = static_cast<double>(route.reads[0].rows) * top_k;
+    const double here = pairs > 0 ? std::min(1.0, static_cast<double>(chosen) / pairs) : 0;
+    placed_[extents.rank] = 1 - std::pow(1 - here, top_k);
+  }
+
+  /// Of so many tokens, those that have places on a rank.
+  [[nodiscard]] int64_t placed(int rank, int64_t tokens) const {
+    return static_cast<int64_t>(placed_[rank] * static_cast<double>(tokens) + 0.5);
   }
 
   void fix(Buffer& buffer) {
@@ -104,11 +141,31 @@ class Fixer {
       one.reads = {task.reads[0]};
       one.writes = {task.writes[2]};
     }
+    if (computes_with(task, Body::select)) {
+      // The first rows stand for those that are selected.
+      one.kind = TaskKind::copy;
+      one.body = Body::gemm;
+      one.reads = {task.reads[0]};
+      keep_rows(one, placed(task.reads[1].rank, task.reads[0].rows));
+    }
+    // Tokens without places add nothing, and are not sent.
+    const bool adds = computes_with(task, Body::pool) && task.writes[0].mode == WriteMode::accumulate;
+    if (adds) keep_rows(one, placed(task.reads[1].rank, task.reads[1].rows));
     const bool by_groups = task.kind == TaskKind::compute && is_grouped(plan_.buffers[task.writes[0].to.buffer]);
     for (Region& read : one.reads) read = in_rows(read);
     for (Write& write : one.writes) write.to = in_rows(write.to);
     if (by_groups && !task.route) return add_rows(tasks, one);
     tasks.push_back(std::move(one));
+  }
+
+  /// The first rows of a task's lists, or of a copy, and of its results.
+  static void keep_rows(Task& task, int64_t rows) {
+    if (rows == 0) {
+      task = {.kind = TaskKind::sync, .waits = task.waits, .posts = task.posts};
+      return;
+    }
+    for (size_t i = task.kind == TaskKind::copy ? 0 : 1; i < task.reads.size(); ++i) task.reads[i].rows = rows;
+    for (Write& write : task.writes) write.to.rows = rows;
   }
 
   /// Rows that a pool puts into groups, as tasks of a few rows.
@@ -208,6 +265,7 @@ class Fixer {
   const Plan& plan_;
   std::vector<int64_t> totals_;
   std::vector<std::vector<int64_t>> begins_{};
+  std::vector<double> placed_{};       ///< by rank: the part of the tokens that has places there
   std::vector<Signal> by_families_{};  ///< signals to which families post
   Plan fixed_{};
 };
@@ -217,7 +275,7 @@ class Fixer {
 bool has_groups(const Plan& plan) { return std::ranges::any_of(plan.buffers, is_grouped); }
 
 std::vector<int64_t> uniform_rows(const Task& route) {
-  return shared_rows(route, std::vector<double>(static_cast<size_t>(route.route->experts), 1.0));
+  return rows_by_weight(route, std::vector<double>(static_cast<size_t>(route.route->experts), 1.0));
 }
 
 std::vector<int64_t> zipf_rows(const Task& route) {
@@ -229,7 +287,7 @@ std::vector<int64_t> zipf_rows(const Task& route) {
   while (std::gcd(step, count) != 1) ++step;
   std::vector<double> shuffled(weights.size());
   for (int64_t i = 0; i < count; ++i) shuffled[i * step % count] = weights[i];
-  return shared_rows(route, shuffled);
+  return rows_by_weight(route, shuffled);
 }
 
 Plan fix_groups(const Plan& plan, const RowsOfGroups& rows) {

@@ -13,7 +13,7 @@ namespace tilewire {
 /// Whether a plan has grouped buffers.
 [[nodiscard]] bool has_groups(const Plan& plan);
 
-/// Rows of each group of a routing task.
+/// Rows of each group of a routing task, in the order of its groups.
 using RowsOfGroups = std::function<std::vector<int64_t>(const Task& route)>;
 
 /// Equal numbers of tokens for all experts.

@@ -42,29 +42,35 @@ void validate_experts(const Problem& problem, int num_ranks) {
           kMostExperts);
   require(experts.top_k >= 1 && experts.top_k <= experts.count, "experts: top_k = {}, want 1 to {}, the experts",
           experts.top_k, experts.count);
+  require(experts.shared >= 0 && experts.shared <= kMostExperts, "experts: shared = {}, want 0 to {}", experts.shared,
+          kMostExperts);
+  require(experts.max_rows >= 0, "experts: max_rows = {}, want at least 1, or 0 for any number", experts.max_rows);
+  require(!experts.drops || experts.max_rows > 0, "experts: drops = true without max_rows");
   require(experts.ffn >= 1 && experts.ffn <= kMostColumns, "experts: ffn = {}, want 1 to {}", experts.ffn,
           kMostColumns);
   require(problem.k >= 1, "k = {}: {} multiplies tokens of at least one column", problem.k, problem.op);
   require(problem.epilogue.empty(), "{}: epilogue of {} steps: experts take an activation only", problem.op,
           problem.epilogue.size());
-  require(problem.m <= std::numeric_limits<int32_t>::max() / experts.top_k, "m = {} with top_k = {}: rows overflow",
-          problem.m, experts.top_k);
+  const int64_t each = experts.top_k + experts.shared;  // experts of a token
+  require(problem.m <= std::numeric_limits<int32_t>::max() / each, "m = {} with {} experts each: rows overflow",
+          problem.m, each);
   constexpr int64_t kMostElements = int64_t{1} << 42;
   const int64_t widest = std::max({first_columns(experts), problem.k, problem.n});
-  require(widest <= kMostElements / std::max<int64_t>(1, problem.m * experts.top_k),
-          "m = {}, top_k = {}: rows of {} columns overflow", problem.m, experts.top_k, widest);
-  require(first_columns(experts) <= kMostElements / std::max({problem.k, problem.n, int64_t{1}}) / experts.count,
-          "experts: {} of ffn = {} with k = {}, n = {}: weights overflow", experts.count, experts.ffn, problem.k,
-          problem.n);
+  require(widest <= kMostElements / std::max<int64_t>(1, problem.m * each),
+          "m = {} with {} experts each: rows of {} columns overflow", problem.m, each, widest);
+  const int64_t all = experts.count + experts.shared * num_ranks;
+  require(first_columns(experts) <= kMostElements / std::max({problem.k, problem.n, int64_t{1}}) / all,
+          "experts: {} of ffn = {} with k = {}, n = {}: weights overflow", all, experts.ffn, problem.k, problem.n);
   validate_placement(experts, num_ranks);
 }
 
 std::vector<std::vector<int64_t>> placement_of(const Experts& experts, int num_ranks) {
-  if (!experts.placement.empty()) return experts.placement;
-  std::vector<std::vector<int64_t>> placement(static_cast<size_t>(num_ranks));
+  std::vector<std::vector<int64_t>> placement = experts.placement;
+  placement.resize(static_cast<size_t>(num_ranks));
   for (int rank = 0; rank < num_ranks; ++rank) {
-    const Range mine = shard_of(experts.count, num_ranks, rank);
+    const Range mine = experts.placement.empty() ? shard_of(experts.count, num_ranks, rank) : Range{};
     for (int64_t expert = mine.begin; expert < mine.end; ++expert) placement[rank].push_back(expert);
+    for (int64_t i = 0; i < experts.shared; ++i) placement[rank].push_back(experts.count + i);
   }
   return placement;
 }
@@ -72,7 +78,7 @@ std::vector<std::vector<int64_t>> placement_of(const Experts& experts, int num_r
 std::vector<RouteParams> routes_of(const Problem& problem, int num_ranks) {
   const Experts& experts = *problem.experts;
   const auto placement = placement_of(experts, num_ranks);
-  std::vector<int64_t> replicas(static_cast<size_t>(experts.count), 0);
+  std::vector<int64_t> replicas(static_cast<size_t>(experts.count + experts.shared), 0);
   for (const auto& mine : placement) {
     for (const int64_t expert : mine) ++replicas[expert];
   }
@@ -80,12 +86,39 @@ std::vector<RouteParams> routes_of(const Problem& problem, int num_ranks) {
   std::vector<RouteParams> routes;
   int64_t first = 0;
   for (const auto& mine : placement) {
-    RouteParams route{.first_group = first, .experts = experts.count};
+    RouteParams route{
+        .first_group = first, .experts = experts.count, .max_rows = experts.max_rows, .drops = experts.drops};
     for (const int64_t expert : mine) route.groups.push_back({expert, next[expert]++, replicas[expert]});
     first += std::ssize(mine);
     routes.push_back(std::move(route));
   }
   return routes;
+}
+
+KeptRows kept_rows(const Problem& problem, int num_ranks, const std::function<void(int64_t, float*)>& experts_of) {
+  const Experts& experts = *problem.experts;
+  const std::vector<RouteParams> routes = routes_of(problem, num_ranks);
+  KeptRows kept{std::vector<bool>(static_cast<size_t>(problem.m * experts.top_k), true),
+                std::vector<int64_t>(static_cast<size_t>(num_ranks), 0)};
+  if (experts.max_rows == 0) return kept;
+  std::vector<int64_t> taken(static_cast<size_t>(num_ranks), 0);
+  std::vector<float> chosen(static_cast<size_t>(experts.top_k));
+  for (int64_t token = 0; token < problem.m; ++token) {
+    experts_of(token, chosen.data());
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      for (const ExpertGroup& group : routes[rank].groups) {
+        const auto found = std::ranges::find(chosen, static_cast<float>(group.expert));
+        if (found == chosen.end() || token % group.replicas != group.replica) continue;
+        if (taken[rank] < experts.max_rows) {
+          ++taken[rank];
+        } else {
+          ++kept.dropped[rank];
+          kept.pairs[token * experts.top_k + (found - chosen.begin())] = false;
+        }
+      }
+    }
+  }
+  return kept;
 }
 
 }  // namespace tilewire

@@ -37,7 +37,7 @@ int64_t experts_work(const Problem& problem, int64_t tokens) {
   const Experts& experts = *problem.experts;
   const double each = static_cast<double>(first_columns(experts)) * static_cast<double>(problem.k) +
                       static_cast<double>(experts.ffn) * static_cast<double>(problem.n);
-  const double all = static_cast<double>(tokens) * static_cast<double>(experts.top_k) * each;
+  const double all = static_cast<double>(tokens) * static_cast<double>(experts.top_k + experts.shared) * each;
   return all < 1e18 ? static_cast<int64_t>(all) : INT64_MAX;
 }
 
@@ -54,6 +54,18 @@ Inputs::Inputs(const Operator& op, const Problem& problem, int num_ranks, ReadRo
   op.validate(problem, num_ranks);
   buffers_ = op.buffers(problem, num_ranks);
   meanings_ = op.meanings(problem, num_ranks);
+  if (!problem.experts || problem.experts->max_rows == 0) return;
+  const int ids = std::ranges::find(meanings_, Role::topk_ids, &Meaning::role)->buffer;
+  kept_ = kept_rows(problem, num_ranks, [&](int64_t token, float* experts) {
+    const int owner = owner_of(token);
+    read_(ids, owner, token - shard_of(problem_.m, num_ranks_, owner).begin, experts);
+  });
+}
+
+int Inputs::owner_of(int64_t token) const {
+  int owner = 0;
+  while (token >= shard_of(problem_.m, num_ranks_, owner).end) ++owner;
+  return owner;
 }
 
 std::vector<Part> Inputs::outputs_of(int rank) const {
@@ -157,15 +169,21 @@ std::vector<std::vector<DoubleMatrix>> Inputs::all_reference_outputs() const {
 DoubleMatrix Inputs::rows_of_experts(const Part& output, std::span<const int64_t> rows) const {
   Problem few = problem_;
   few.m = std::ssize(rows);
+  few.experts->max_rows = 0;
+  few.experts->drops = false;
   // A row of the smaller problem is a row of this one, at another rank perhaps.
   const auto read = [&](int buffer, int rank, int64_t row, float* to) {
     const auto of = [&](const Meaning& meaning) { return meaning.buffer == buffer && meaning.rank == rank; };
     const Role role = std::ranges::find_if(meanings_, of)->role;
     if (role == Role::w13 || role == Role::w2) return read_(buffer, rank, row, to);
     const int64_t token = output.meaning.row + rows[shard_of(few.m, num_ranks_, rank).begin + row];
-    int owner = 0;
-    while (token >= shard_of(problem_.m, num_ranks_, owner).end) ++owner;
+    const int owner = owner_of(token);
     read_(buffer, owner, token - shard_of(problem_.m, num_ranks_, owner).begin, to);
+    if (role != Role::topk_weights || !kept_) return;
+    // An expert that does not get the token adds nothing.
+    for (int64_t i = 0; i < problem_.experts->top_k; ++i) {
+      if (!kept_->pairs[token * problem_.experts->top_k + i]) to[i] = 0;
+    }
   };
   DoubleMatrix values(0, output.shape.cols);
   for (const auto& of_rank : Inputs(op_, few, num_ranks_, read).all_reference_outputs()) {
@@ -204,6 +222,11 @@ void Inputs::for_each_b_row(const Visit& visit) const {
 }
 
 DoubleMatrix Inputs::exact_rows(const Part& output, std::span<const int64_t> rows) const {
+  if (output.meaning.role == Role::dropped) {
+    DoubleMatrix count(1, 1);
+    count.at(0, 0) = static_cast<double>(kept_->dropped[output.meaning.rank]);
+    return count;
+  }
   if (problem_.experts) return rows_of_experts(output, rows);
   const bool product = is_product(output);
   DoubleMatrix values(std::ssize(rows), product ? columns_of_b(problem_, output.shape.cols) : output.shape.cols);

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "operators/experts.hpp"
 #include "operators/gemm.hpp"
 #include "operators/random_data.hpp"
 #include "tilewire/problem.hpp"
@@ -65,6 +66,8 @@ class Inputs {
   [[nodiscard]] Shape shape_of(const Meaning& meaning) const {
     return shape_on(buffers_[meaning.buffer], meaning.rank);
   }
+  /// The rank that has a token.
+  [[nodiscard]] int owner_of(int64_t token) const;
   [[nodiscard]] std::vector<Part> input_parts(Role role) const;
   [[nodiscard]] bool is_product(const Part& output) const;
   /// Add rows of the global A, or of all partial sums, in the columns of `output`.
@@ -87,6 +90,7 @@ class Inputs {
   ReadRow read_;
   std::vector<Buffer> buffers_;
   std::vector<Meaning> meanings_;
+  std::optional<KeptRows> kept_{};  ///< with Experts::max_rows
 };
 
 }  // namespace tilewire

@@ -144,13 +144,16 @@ std::string too_far(double error_squares, double size_squares, double allowed) {
   return fmt::format("error {:.3g} of its size, allowed {:.3g}", std::sqrt(error_squares / size_squares), allowed);
 }
 
+// Outputs that are only moved must keep their bits, and counts are exact.
+bool is_exact(Role role) { return role == Role::a || role == Role::dropped; }
+
 // Half the distance between the smallest numbers of a type.
 double half_step(DType dtype) { return dtype == DType::bf16 ? 0x1p-134 : dtype == DType::fp16 ? 0x1p-25 : 0x1p-150; }
 
 }  // namespace
 
 double Expected::State::step_of(const Verified& target, DType out, DType wire) const {
-  if (target.part.meaning.role == Role::a) return 0;
+  if (is_exact(target.part.meaning.role)) return 0;
   // Partials that are inputs are rounded again only if the wire type is coarser.
   const auto dtype = inputs.dtype_of_partials(target.part);
   const double given = dtype ? half_step(*dtype) : 0;
@@ -163,8 +166,7 @@ double Expected::State::step_of(const Verified& target, DType out, DType wire) c
 
 void Expected::State::compare_exact(Comparison& into, const Verified& target, const ExactRows& exact, const Tensor& out,
                                     double step) const {
-  // Outputs that are only moved must keep their bits.
-  const double tolerance = target.part.meaning.role == Role::a ? 0 : into.tolerance;
+  const double tolerance = is_exact(target.part.meaning.role) ? 0 : into.tolerance;
   std::vector<float> line;
   for (size_t i = 0; i < exact.rows.size(); ++i) {
     const int64_t row = exact.rows[i];

@@ -1,5 +1,6 @@
-// Plans of mixture of experts. All ranks get all tokens; each one puts those of its experts into groups, multiplies the
-// groups, adds a token's rows by weight, and sends the sum to the token's owner, which adds up the ranks.
+// Plans of mixture of experts. All ranks get all tokens' experts, and route by themselves. The tokens go to groups at
+// their experts' ranks (Dispatch), which multiply them. A token's rows are added by weight, first those of a rank, then
+// the ranks.
 // Called by fused.cpp and sequential.cpp.
 #include "schedules/routed.hpp"
 
@@ -19,6 +20,8 @@ namespace {
 constexpr int64_t kAlign = 8;
 /// Tokens that one task sums, so that many workers can share them.
 constexpr int64_t kTokensOfSum = 16;
+/// Tokens among which one task selects those to send.
+constexpr int64_t kTokensOfCopy = 64;
 
 class RoutedPlanner {
  public:
@@ -26,8 +29,13 @@ class RoutedPlanner {
       : build_(problem, team, config),
         n_(team.num_ranks),
         overlaps_(overlaps),
+        dispatch_(team.num_ranks > 1 ? config.dispatch : Dispatch::all_gather),
+        shards_(by_expert() ? n_ : 1),
         routes_(routes_of(problem, team.num_ranks)) {
-    for (RouteParams& route : routes_) route.align = kAlign;
+    for (RouteParams& route : routes_) {
+      route.align = kAlign;
+      route.shards = shards_;
+    }
   }
 
   Plan make() {
@@ -41,11 +49,31 @@ class RoutedPlanner {
   [[nodiscard]] const Problem& problem() const { return build_.problem(); }
   [[nodiscard]] const Config& config() const { return build_.config(); }
   [[nodiscard]] const Experts& experts() const { return *problem().experts; }
+  [[nodiscard]] bool by_expert() const { return dispatch_ == Dispatch::per_expert; }
   [[nodiscard]] Range tokens_of(int rank) const { return shard_of(problem().m, n_, rank); }
+  /// Length of a token's list of places.
+  [[nodiscard]] int64_t width() const { return experts().top_k + experts().shared; }
+  /// Groups of a shard of the tokens.
   [[nodiscard]] int64_t groups_of(int rank) const { return std::ssize(routes_[rank].groups); }
 
-  /// The groups of a rank that one task takes.
-  [[nodiscard]] std::vector<Range> families_of(int rank) const { return cuts({0, groups_of(rank)}, overlaps_ ? 1 : 0); }
+  /// Groups of one shard of the tokens that one task takes.
+  struct Family {
+    int number = 0;
+    int shard = 0;
+    Range experts;  ///< of the rank
+    Range groups;
+  };
+  /// The families of a rank, of one shard after another.
+  [[nodiscard]] std::vector<Family> families_of(int rank) const {
+    std::vector<Family> families;
+    for (int shard = 0; shard < shards_; ++shard) {
+      const int64_t first = shard * groups_of(rank);
+      for (const Range& experts : cuts({0, groups_of(rank)}, overlaps_ ? 1 : 0))
+        families.push_back(
+            {static_cast<int>(families.size()), shard, experts, {first + experts.begin, first + experts.end}});
+    }
+    return families;
+  }
   /// The tokens of a rank, in parts that one task sums.
   [[nodiscard]] std::vector<Range> token_parts(int rank) const {
     return cuts({0, tokens_of(rank).size()}, kTokensOfSum);
@@ -55,8 +83,8 @@ class RoutedPlanner {
     return cuts({0, problem().n}, overlaps_ ? config().chunk_cols : 0);
   }
 
-  int add_grouped(const std::string& name, DType dtype, int64_t cols) {
-    const int buffer = build_.add_buffer(name, dtype, most_groups_, cols, Scope::local);
+  int add_grouped(const std::string& name, DType dtype, int64_t cols, Scope scope) {
+    const int buffer = build_.add_buffer(name, dtype, most_groups_, cols, scope);
     build_.make_grouped(buffer, extents_, most_rows_, shapes_of(cols, groups_));
     return buffer;
   }
@@ -69,42 +97,48 @@ class RoutedPlanner {
 
   void add_buffers() {
     for (int rank = 0; rank < n_; ++rank) {
-      groups_.push_back(groups_of(rank));
-      most_groups_ = std::max(most_groups_, groups_of(rank));
+      groups_.push_back(num_groups(routes_[rank]));
+      most_groups_ = std::max(most_groups_, groups_.back());
       most_rows_ = std::max(most_rows_, most_rows_of(routes_[rank], problem().m, experts().top_k));
     }
     const DType dtype = problem().dtype;
     const int64_t m = problem().m;
+    // Peers address the groups if each token goes to its experts, and the places if its owner selects tokens.
+    const Scope groups = by_expert() ? Scope::symmetric : Scope::local;
+    const Scope lists = dispatch_ == Dispatch::all_gather ? Scope::local : Scope::symmetric;
     if (n_ > 1) {
-      all_x_ = build_.add_buffer("all_x", dtype, m, problem().k, Scope::symmetric);
       all_ids_ = build_.add_buffer("all_ids", DType::int32, m, experts().top_k, Scope::symmetric);
       all_weights_ = build_.add_buffer("all_weights", DType::fp32, m, experts().top_k, Scope::symmetric);
+      if (!by_expert()) all_x_ = build_.add_buffer("all_x", dtype, m, problem().k, Scope::symmetric);
     }
-    extents_ = build_.add_buffer("extents", DType::int32, 2, most_groups_, Scope::local);
+    extents_ = build_.add_buffer("extents", DType::int32, 2, most_groups_, groups);
     std::vector<Shape> extents;
-    for (const int64_t groups : groups_) extents.push_back({2, groups});
+    for (const int64_t of_rank : groups_) extents.push_back({2, of_rank});
     build_.set_shapes(extents_, extents);
-    places_ = build_.add_buffer("places", DType::int32, m, experts().top_k, Scope::local);
-    shares_ = build_.add_buffer("place_weights", DType::fp32, m, experts().top_k, Scope::local);
-    tokens_ = add_grouped("tokens", DType::int32, 1);
-    expert_x_ = add_grouped("expert_x", dtype, problem().k);
-    expert_h_ = add_grouped("expert_h", dtype, experts().ffn);
-    expert_y_ = add_grouped("expert_y", dtype, problem().n);
+    places_ = build_.add_buffer("places", DType::int32, m, width(), lists);
+    shares_ = build_.add_buffer("place_weights", DType::fp32, m, width(), groups);
+    tokens_ = add_grouped("tokens", DType::int32, 1, groups);
+    expert_x_ = add_grouped("expert_x", dtype, problem().k, groups);
+    expert_h_ = add_grouped("expert_h", dtype, experts().ffn, Scope::local);
+    expert_y_ = add_grouped("expert_y", dtype, problem().n, groups);
     const DType wire = config().wire.value_or(out_dtype_of(problem()));
-    partial_ = build_.add_buffer("partial", wire, n_ * tokens_of(0).size(), problem().n, Scope::symmetric);
+    const Scope partials = by_expert() ? Scope::local : Scope::symmetric;
+    partial_ = build_.add_buffer("partial", wire, n_ * tokens_of(0).size(), problem().n, partials);
   }
 
   void add_signals() {
     const int chunks = static_cast<int>(columns().size());
     parts_ = static_cast<int>(token_parts(0).size());
     routable_ = build_.add_signals("ids_arrived", 1);
-    arrived_ = build_.add_signals("x_arrived", 1);
-    routed_ = build_.add_signals("routed", 1);
+    if (!by_expert()) arrived_ = build_.add_signals("x_arrived", 1);
+    routed_ = build_.add_signals("routed", n_);
     const int families = static_cast<int>(most_groups_);
     grouped_ = build_.add_signals("grouped", families);
     hidden_ = build_.add_signals("hidden", families);
-    made_ = build_.add_signals("made", chunks);
+    made_ = build_.add_signals("made", chunks * (by_expert() ? n_ : 1));
     landed_ = build_.add_signals("landed", chunks * parts_);
+    if (dispatch_ == Dispatch::per_rank) zeroed_ = build_.add_signals("zeroed", n_);
+    if (by_expert()) taken_ = build_.add_signals("taken", 1);
   }
 
   void add_rank(int rank) {
@@ -116,30 +150,78 @@ class RoutedPlanner {
     const int sums = build_.add_lane(rank, Engine::reduce, "combine", config().reduce_workers);
     if (n_ > 1) add_exchange(rank, exchange);
     add_route(rank, route);
-    add_groups(rank, gather);
+    if (dispatch_ == Dispatch::per_rank) {
+      add_selected(rank, gather);
+      add_zeros(rank, sums);
+    }
+    by_expert() ? add_groups_of_peers(rank, gather) : add_groups(rank, gather);
     add_products(rank, tiles);
     add_sums(rank, sums);
+  }
+
+  /// The peers, the next one first, then the rank itself.
+  [[nodiscard]] std::vector<int> peers_and(int rank) const {
+    std::vector<int> ranks = peers_after(n_, rank);
+    ranks.push_back(rank);
+    return ranks;
   }
 
   /// Send own tokens to all ranks: their experts first.
   void add_exchange(int rank, int lane) {
     build_.say_ready(rank, lane);
-    std::vector<int> peers = peers_after(n_, rank);
-    peers.push_back(rank);
-    const auto send = [&](const char* name, int to, int signal) {
+    const auto send = [&](const char* name, int to, int signal, const std::vector<int>& targets) {
       const int from = build_.buffer(name);
-      for (const int peer : peers) {
-        Task task{.kind = TaskKind::copy, .reads = {build_.whole(rank, from)}, .posts = {{{peer, signal}}}};
-        const Range cols{0, task.reads[0].cols};
-        task.writes = {{PlanBuilder::region(peer, to, tokens_of(rank), cols)}};
-        if (peer != rank) task.waits = {build_.ready(rank, peer)};
+      for (const int target : targets) {
+        Task task{.kind = TaskKind::copy, .reads = {build_.whole(rank, from)}, .posts = {{{target, signal}}}};
+        task.writes = {{own_rows_at(rank, target, to)}};
+        if (target != rank) task.waits = {build_.ready(rank, target)};
         build_.add(lane, std::move(task));
       }
     };
-    send("topk_ids", all_ids_, routable_);
-    send("topk_weights", all_weights_, routable_);
-    send("x", all_x_, arrived_);
+    const std::vector<int> all = peers_and(rank);
+    send("topk_ids", all_ids_, routable_, all);
+    send("topk_weights", all_weights_, routable_, all);
+    if (dispatch_ == Dispatch::all_gather) send("x", all_x_, arrived_, all);
+    if (dispatch_ == Dispatch::per_rank) send("x", all_x_, arrived_, {rank});
   }
+
+  /// The rows of a rank's tokens in a buffer of all tokens at `target`.
+  [[nodiscard]] Region own_rows_at(int rank, int target, int buffer) const {
+    return PlanBuilder::region(target, buffer, tokens_of(rank), {0, build_.plan().buffers[buffer].cols});
+  }
+
+  /// Send to each peer the tokens that have places there.
+  void add_selected(int rank, int lane) {
+    const int x = build_.buffer("x");
+    for (const int peer : peers_after(n_, rank)) {
+      for (const Range& part : cuts({0, tokens_of(rank).size()}, kTokensOfCopy)) {
+        const auto rows_at = [&](int target, int buffer) {
+          Region rows = own_rows_at(rank, target, buffer);
+          rows.row += part.begin;
+          rows.rows = part.size();
+          return rows;
+        };
+        Task task{.kind = TaskKind::compute, .body = Body::select};
+        task.reads = {PlanBuilder::region(rank, x, part, {0, problem().k}), rows_at(peer, places_)};
+        task.writes = {{rows_at(peer, all_x_)}};
+        task.waits = {routed(rank, peer)};
+        task.posts = {{{peer, arrived_}}};
+        build_.add(lane, std::move(task));
+      }
+    }
+  }
+
+  /// Peers add their sums to zeros, as they send none for tokens without places.
+  void add_zeros(int rank, int lane) {
+    for (const int peer : peers_after(n_, rank)) {
+      Task task{.kind = TaskKind::fill, .posts = {{{peer, zeroed_ + rank}}}};
+      task.writes = {{partials(rank, peer, {0, tokens_of(rank).size()}, {0, problem().n})}};
+      build_.add(lane, std::move(task));
+    }
+  }
+
+  /// Wait on `rank` until `peer` has routed.
+  [[nodiscard]] Wait routed(int rank, int peer) const { return {{rank, routed_ + peer}}; }
 
   /// All ranks' rows of an input.
   [[nodiscard]] Region all_of(int rank, const char* input, int gathered) const {
@@ -153,24 +235,48 @@ class RoutedPlanner {
                    {build_.whole(rank, tokens_)},
                    {build_.whole(rank, places_)},
                    {build_.whole(rank, shares_)}};
+    if (experts().drops) task.writes.push_back({build_.whole(rank, build_.buffer("dropped"))});
     if (n_ > 1) task.waits = {{{rank, routable_}, kAllPosts}};
-    task.posts = {{{rank, routed_}}};
+    task.posts = {{{rank, routed_ + rank}}};
+    if (dispatch_ != Dispatch::all_gather) {
+      for (const int peer : peers_after(n_, rank)) task.posts.push_back({{peer, routed_ + rank}});
+    }
     build_.add(lane, std::move(task));
     // A rank without experts takes no tokens, but must not end before they have arrived.
-    if (n_ > 1) build_.add(lane, {.kind = TaskKind::sync, .waits = {{{rank, arrived_}, kAllPosts}}});
+    if (n_ > 1 && !by_expert()) build_.add(lane, {.kind = TaskKind::sync, .waits = {{{rank, arrived_}, kAllPosts}}});
+    // Nor may a rank end before the owners of tokens have read its results.
+    if (by_expert()) build_.add(lane, {.kind = TaskKind::sync, .waits = {{{rank, taken_}, kAllPosts}}});
   }
 
   void add_groups(int rank, int lane) {
-    const std::vector<Range> families = families_of(rank);
-    for (size_t i = 0; i < families.size(); ++i) {
-      Task task{.kind = TaskKind::compute, .body = Body::pool};
-      task.reads = {all_of(rank, "x", all_x_), PlanBuilder::region(rank, tokens_, families[i], {0, 1})};
-      task.writes = {{PlanBuilder::region(rank, expert_x_, families[i], {0, problem().k})}};
-      task.waits = {{{rank, routed_}}};
+    for (const Family& family : families_of(rank)) {
+      Task task = rows_to_groups(rank, family, all_of(rank, "x", all_x_));
+      task.waits = {routed(rank, rank)};
       if (n_ > 1) task.waits.push_back({{rank, arrived_}, kAllPosts});
-      task.posts = {{{rank, grouped_ + static_cast<int>(i)}}};
       build_.add(lane, std::move(task));
     }
+  }
+
+  /// Store own tokens in the groups of all ranks.
+  void add_groups_of_peers(int rank, int lane) {
+    const Region x = build_.whole(rank, build_.buffer("x"));
+    for (const int target : peers_and(rank)) {
+      for (const Family& family : families_of(target)) {
+        if (family.shard != rank) continue;
+        Task task = rows_to_groups(target, family, x);
+        task.waits = {routed(rank, target)};
+        build_.add(lane, std::move(task));
+      }
+    }
+  }
+
+  /// Store rows of `x` in a family of `rank`.
+  [[nodiscard]] Task rows_to_groups(int rank, const Family& family, const Region& x) const {
+    Task task{.kind = TaskKind::compute, .body = Body::pool};
+    task.reads = {x, PlanBuilder::region(rank, tokens_, family.groups, {0, 1})};
+    task.writes = {{PlanBuilder::region(rank, expert_x_, family.groups, {0, problem().k})}};
+    task.posts = {{{rank, grouped_ + family.number}}};
+    return task;
   }
 
   /// The B's of some groups.
@@ -181,41 +287,49 @@ class RoutedPlanner {
   }
 
   void add_products(int rank, int lane) {
-    const std::vector<Range> families = families_of(rank);
-    const auto product = [&](size_t i, int a, const char* b, Activation activation, int c, Range cols) {
+    const std::vector<Family> families = families_of(rank);
+    const auto product = [&](const Family& family, int a, const char* b, Activation activation, int c, Range cols) {
       Task task{.kind = TaskKind::compute, .body = Body::grouped_gemm, .activation = activation};
-      task.reads = {PlanBuilder::region(rank, a, families[i], {0, build_.plan().buffers[a].cols}),
-                    matrices(rank, b, families[i])};
-      task.writes = {{.to = PlanBuilder::region(rank, c, families[i], cols), .first_col = cols.begin}};
+      task.reads = {PlanBuilder::region(rank, a, family.groups, {0, build_.plan().buffers[a].cols}),
+                    matrices(rank, b, family.experts)};
+      task.writes = {{.to = PlanBuilder::region(rank, c, family.groups, cols), .first_col = cols.begin}};
+      task.waits = {routed(rank, rank)};
       return task;
     };
-    for (size_t i = 0; i < families.size(); ++i) {
-      Task task = product(i, expert_x_, "w13", experts().activation, expert_h_, {0, experts().ffn});
-      task.waits = {{{rank, routed_}}, {{rank, grouped_ + static_cast<int>(i)}}};
-      task.posts = {{{rank, hidden_ + static_cast<int>(i)}}};
+    for (const Family& family : families) {
+      Task task = product(family, expert_x_, "w13", experts().activation, expert_h_, {0, experts().ffn});
+      task.waits.push_back({{rank, grouped_ + family.number}});
+      task.posts = {{{rank, hidden_ + family.number}}};
       build_.add(lane, std::move(task));
     }
     const std::vector<Range> chunks = columns();
     for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
-      for (size_t i = 0; i < families.size(); ++i) {
-        Task task = product(i, expert_h_, "w2", Activation::none, expert_y_, chunks[chunk]);
-        task.waits = {{{rank, routed_}}, {{rank, hidden_ + static_cast<int>(i)}}};
-        task.posts = {{{rank, made_ + static_cast<int>(chunk)}}};
+      for (const Family& family : families) {
+        Task task = product(family, expert_h_, "w2", Activation::none, expert_y_, chunks[chunk]);
+        task.waits.push_back({{rank, hidden_ + family.number}});
+        task.posts = {{made(by_expert() ? family.shard : rank, rank, chunk)}};
         build_.add(lane, std::move(task));
       }
     }
   }
 
-  /// Sums of a rank's experts go to the owners of the tokens, the next rank's first; then the owner adds up the ranks.
+  /// Counts the products of a rank for a chunk of columns: at the rank that sums them.
+  [[nodiscard]] Signal made(int summing, int rank, size_t chunk) const {
+    const auto number = static_cast<int>(chunk);
+    return {summing, made_ + (by_expert() ? number * n_ + rank : number)};
+  }
+
+  /// A rank sums its experts for the owners of the tokens, the next rank first, or an owner those of all ranks. Then
+  /// the owner adds up the ranks.
   void add_sums(int rank, int lane) {
-    std::vector<int> owners = peers_after(n_, rank);
-    owners.push_back(rank);
     const std::vector<Range> chunks = columns();
     for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
-      for (const int owner : owners) {
+      for (const int other : peers_and(rank)) {
+        const int owner = by_expert() ? rank : other;
+        const int from = by_expert() ? other : rank;
         const std::vector<Range> parts = token_parts(owner);
         for (size_t part = 0; part < parts.size(); ++part)
-          add_sum_of_experts(rank, lane, owner, parts[part], chunks[chunk], landed(owner, chunk, part), chunk);
+          build_.add(lane, sum_of_experts(from, owner, parts[part], chunks[chunk], landed(owner, chunk, part), chunk));
       }
       const std::vector<Range> parts = token_parts(rank);
       for (size_t part = 0; part < parts.size(); ++part) {
@@ -228,19 +342,27 @@ class RoutedPlanner {
     }
   }
 
-  void add_sum_of_experts(int rank, int lane, int owner, Range tokens, Range cols, Signal landed, size_t chunk) {
+  /// Sum the experts of rank `from` for tokens of `owner`.
+  [[nodiscard]] Task sum_of_experts(int from, int owner, Range tokens, Range cols, Signal landed, size_t chunk) {
     const Range of_all{tokens_of(owner).begin + tokens.begin, tokens_of(owner).begin + tokens.end};
+    const int64_t first = by_expert() ? owner * groups_of(from) : 0;
+    const int summing = by_expert() ? owner : from;
     Task task{.kind = TaskKind::compute, .body = Body::pool};
-    task.reads = {PlanBuilder::region(rank, expert_y_, {0, groups_of(rank)}, cols),
-                  PlanBuilder::region(rank, places_, of_all, {0, experts().top_k}),
-                  PlanBuilder::region(rank, shares_, of_all, {0, experts().top_k})};
-    task.writes = {{partials(owner, rank, tokens, cols)}};
-    task.waits = {{{rank, routed_}}};
-    // A rank without experts makes nothing.
-    if (groups_of(rank) > 0) task.waits.push_back({{rank, made_ + static_cast<int>(chunk)}, kAllPosts});
-    if (owner != rank) task.waits.push_back(build_.ready(rank, owner));
+    task.reads = {PlanBuilder::region(from, expert_y_, {first, first + groups_of(from)}, cols),
+                  PlanBuilder::region(from, places_, of_all, {0, width()}),
+                  PlanBuilder::region(from, shares_, of_all, {0, width()})};
+    task.writes = {{partials(owner, from, tokens, cols)}};
+    task.waits = {routed(summing, from), {made(summing, from, chunk), kAllPosts}};
     task.posts = {{landed}};
-    build_.add(lane, std::move(task));
+    if (by_expert()) {
+      task.posts.push_back({{from, taken_}});
+    } else if (dispatch_ == Dispatch::per_rank && owner != from) {
+      task.writes[0].mode = WriteMode::accumulate;
+      task.waits.push_back({{from, zeroed_ + owner}});
+    } else if (owner != from) {
+      task.waits.push_back(build_.ready(from, owner));
+    }
+    return task;
   }
 
   /// Counts the ranks' sums of a part of an owner's tokens.
@@ -257,6 +379,8 @@ class RoutedPlanner {
   PlanBuilder build_;
   int n_;
   bool overlaps_;
+  Dispatch dispatch_;
+  int shards_;
   std::vector<RouteParams> routes_;
   std::vector<int64_t> groups_{};
   int64_t most_groups_ = 0;
@@ -279,6 +403,8 @@ class RoutedPlanner {
   int hidden_ = -1;
   int made_ = -1;
   int landed_ = -1;
+  int zeroed_ = -1;
+  int taken_ = -1;
   int parts_ = 0;  ///< of the tokens of rank 0, the most of any rank
 };
 
@@ -289,7 +415,10 @@ Plan make_routed_plan(const Problem& problem, const Team& team, const Config& co
 }
 
 std::vector<Knob> knobs_of_experts() {
-  return {{"wire", has_experts}, {"copy_workers", has_experts, "", "0, 1"}, {"reduce_workers", has_experts}};
+  return {{"wire", has_experts},
+          {"dispatch", has_experts, "all_gather, per_rank, per_expert"},
+          {"copy_workers", has_experts, "", "0, 1"},
+          {"reduce_workers", has_experts}};
 }
 
 }  // namespace tilewire

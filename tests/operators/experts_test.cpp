@@ -26,7 +26,11 @@ std::vector<Config> configs() {
   return {{.schedule = "fused"},
           {.schedule = "fused", .chunk_cols = 5},
           {.schedule = "sequential"},
-          {.schedule = "fused", .wire = DType::fp32}};
+          {.schedule = "fused", .wire = DType::fp32},
+          {.schedule = "fused", .dispatch = Dispatch::per_rank},
+          {.schedule = "fused", .chunk_cols = 5, .dispatch = Dispatch::per_expert},
+          {.schedule = "sequential", .dispatch = Dispatch::per_rank},
+          {.schedule = "sequential", .copy_workers = 1, .dispatch = Dispatch::per_expert}};
 }
 
 /// Run under all configs, with every plan proven.
@@ -71,6 +75,27 @@ TEST(Experts, PlacementsAndReplicas) {
   expect_layer(layer(31, {.count = 2, .top_k = 1, .ffn = 8, .placement = {{0, 1}, {1, 0}, {0}}}), 3);
 }
 
+TEST(Experts, SharedExperts) {
+  for (const int ranks : {1, 2, 3}) {
+    expect_layer(layer(22, {.count = 4, .top_k = 2, .ffn = 8, .shared = 1}), ranks);
+    expect_layer(layer(22, {.count = 5, .top_k = 3, .ffn = 8, .shared = 2}, DType::bf16), ranks);
+  }
+  expect_layer(layer(1, {.count = 2, .top_k = 1, .ffn = 8, .shared = 1, .placement = {{0, 1}, {}}}), 2);
+}
+
+TEST(Experts, RowsBeyondTheMostAreDroppedAndCounted) {
+  const auto to_one = [](int64_t token, int32_t* experts) { experts[0] = 5, experts[1] = token % 4 == 0 ? 4 : 0; };
+  for (const int64_t most : {1, 7, 30, 500}) {
+    Experts experts{.count = 6, .top_k = 2, .ffn = 8, .max_rows = most, .drops = true};
+    expect_layer(layer(40, experts), 2);
+    expect_layer(layer(40, experts), 2, routed_by(to_one));
+    experts.shared = 1;
+    expect_layer(layer(40, experts), 3, routed_by(to_one));
+    experts.placement = {{0, 1, 2, 5}, {3, 4, 5, 0}};
+    expect_layer(layer(40, experts, DType::bf16), 2, routed_by(to_one));
+  }
+}
+
 TEST(Experts, ExtremeRouting) {
   const Problem problem = layer(40, {.count = 8, .top_k = 2, .ffn = 10}, DType::bf16);
   const auto all_to_two = [](int64_t, int32_t* experts) { experts[0] = 7, experts[1] = 6; };
@@ -91,8 +116,8 @@ TEST(Experts, ANaNStaysInItsToken) {
 }
 
 /// The errors of two ranks if token 7 has these experts.
-std::array<std::string, 2> errors_of(std::array<int32_t, 2> experts) {
-  const Problem problem = layer(10, {.count = 4, .top_k = 2, .ffn = 6});
+std::array<std::string, 2> errors_of(std::array<int32_t, 2> experts, int64_t max_rows = 0) {
+  const Problem problem = layer(10, {.count = 4, .top_k = 2, .ffn = 6, .max_rows = max_rows});
   std::vector<RankTensors> ranks = make_tensors(problem, 2, 1);
   std::ranges::copy(experts, experts_of(ranks[1], 2));
   std::array<std::string, 2> errors;
@@ -117,6 +142,12 @@ TEST(Experts, ABadExpertIsAnErrorWithItsToken) {
   expect_error({3, 3}, "topk_ids of token 7: expert 3 twice");
 }
 
+TEST(Experts, RowsBeyondTheMostAreAnError) {
+  for (const std::string& error : errors_of({0, 1}, 3))
+    EXPECT_NE(error.find("max_rows = 3"), std::string::npos) << error;
+  for (const std::string& error : errors_of({0, 1}, 20)) EXPECT_EQ(error, "");
+}
+
 TEST(Experts, BadNumbersAreRefusedByName) {
   const auto refused = [](Problem problem, const std::string& text) {
     try {
@@ -129,6 +160,9 @@ TEST(Experts, BadNumbersAreRefusedByName) {
   refused({.op = "moe", .m = 4, .n = 4, .k = 4}, "want experts");
   refused(layer(4, {.count = 4, .top_k = 5, .ffn = 4}), "top_k = 5, want 1 to 4");
   refused(layer(4, {.count = 4, .top_k = 2, .ffn = 0}), "ffn = 0, want 1");
+  refused(layer(4, {.count = 4, .top_k = 2, .ffn = 4, .shared = -1}), "shared = -1, want 0");
+  refused(layer(4, {.count = 4, .top_k = 2, .ffn = 4, .max_rows = -1}), "max_rows = -1, want at least 1");
+  refused(layer(4, {.count = 4, .top_k = 2, .ffn = 4, .drops = true}), "drops = true without max_rows");
   refused(layer(4, {.count = 4, .top_k = 2, .ffn = 4, .placement = {{0, 1}}}), "a placement on 1 ranks, want 2");
   refused(layer(4, {.count = 4, .top_k = 2, .ffn = 4, .placement = {{0, 1}, {2}}}), "expert 3 is on no rank");
   refused(layer(4, {.count = 4, .top_k = 2, .ffn = 4, .placement = {{0, 1}, {2, 4}}}), "expert 4 on rank 1");

@@ -23,8 +23,8 @@ using check_plans::expect_accepted;
 const Problem kLayer{
     .op = "moe", .m = 20, .n = 12, .k = 16, .dtype = DType::bf16, .experts = Experts{.count = 6, .top_k = 2, .ffn = 8}};
 
-Plan layer(const char* schedule = "fused", int ranks = 2) {
-  return make_plan(kLayer, {.num_ranks = ranks}, {.schedule = schedule});
+Plan layer(const char* schedule = "fused", int ranks = 2, Dispatch dispatch = Dispatch::all_gather) {
+  return make_plan(kLayer, {.num_ranks = ranks}, {.schedule = schedule, .dispatch = dispatch});
 }
 
 /// Tasks of a rank with this body, in the order of lanes.
@@ -44,21 +44,31 @@ int buffer_of(const Plan& plan, const std::string& name) {
 }
 
 /// A damaged plan is refused with this text.
+void expect_damage_refused(const std::string& text, Plan plan, const std::function<void(Plan&)>& damage) {
+  damage(plan);
+  std::string all;
+  try {
+    for (const Violation& violation : check(plan).violations) all += violation.text + "\n";
+  } catch (const Error& error) {
+    all = error.what();
+  }
+  EXPECT_NE(all.find(text), std::string::npos) << "want: " << text << "\nhave: " << all;
+}
+
 void expect_refused(const std::string& text, const std::function<void(Plan&)>& damage, const char* schedule = "fused") {
   // "square": both layouts of w2 have the same shape.
   const bool square = std::string(schedule) == "square";
   Problem problem = kLayer;
   if (square) problem.n = problem.experts->ffn;
-  Plan plan = make_plan(problem, {.num_ranks = 2}, {.schedule = square ? "fused" : schedule});
-  damage(plan);
-  std::string all;
-  for (const Violation& violation : check(plan).violations) all += violation.text + "\n";
-  EXPECT_NE(all.find(text), std::string::npos) << "want: " << text << "\nhave: " << all;
+  expect_damage_refused(text, make_plan(problem, {.num_ranks = 2}, {.schedule = square ? "fused" : schedule}), damage);
 }
 
 TEST(Groups, PlansAreAccepted) {
   for (const char* schedule : {"fused", "sequential"}) {
-    for (const int ranks : {1, 2, 3, 7}) expect_accepted(layer(schedule, ranks));
+    for (const int ranks : {1, 2, 3, 7}) {
+      for (const Dispatch dispatch : {Dispatch::all_gather, Dispatch::per_rank, Dispatch::per_expert})
+        expect_accepted(layer(schedule, ranks, dispatch));
+    }
   }
 }
 
@@ -105,7 +115,7 @@ TEST(Groups, ASumTakesThePlacesOfItsTokens) {
   });
   expect_refused("other tokens", [&](Plan& plan) { std::swap(sum(plan, 0).reads[2], sum(plan, 1).reads[2]); });
   expect_refused("without weights", [&](Plan& plan) { sum(plan, 0).reads.pop_back(); });
-  expect_refused("it must read all", [&](Plan& plan) { sum(plan, 0).reads[0].rows -= 1; });
+  expect_refused("want the 3 groups", [&](Plan& plan) { sum(plan, 0).reads[0].rows -= 1; });
 }
 
 /// Plans that compute something else, each with one change.
@@ -164,16 +174,20 @@ TEST(Groups, ReplicasCountTokensOfAllRanks) {
   EXPECT_NE(all.find("2 replicas: they count from 0"), std::string::npos) << all;
 }
 
-TEST(Groups, OrderIsProven) {
-  // Every wait of a task on groups is needed, but for those on what follows from another wait.
-  const auto without_wait = [](Body body, const char* signal) {
-    return [=](Plan& plan) {
-      for (Task* task : tasks_of(plan, body)) {
+/// Remove the waits of a body's tasks for a signal, on all ranks.
+std::function<void(Plan&)> without_wait(Body body, const char* signal) {
+  return [=](Plan& plan) {
+    for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
+      for (Task* task : tasks_of(plan, body, rank)) {
         std::erase_if(task->waits,
                       [&](const Wait& wait) { return signal_name(plan, wait.signal).starts_with(signal); });
       }
-    };
+    }
   };
+}
+
+TEST(Groups, OrderIsProven) {
+  // Every wait of a task on groups is needed, but for those on what follows from another wait.
   expect_refused("tokens", without_wait(Body::pool, "routed"));
   expect_refused("all_x", without_wait(Body::pool, "x_arrived"));
   expect_refused("expert_x", without_wait(Body::grouped_gemm, "grouped"));
@@ -209,7 +223,101 @@ TEST(Groups, OtherTasksMustNotTouchThem) {
   EXPECT_THROW(validate(elsewhere), Error);
 }
 
+TEST(Groups, SelectedRowsServeTheirPlacesOnly) {
+  const Plan plan = layer("fused", 3, Dispatch::per_rank);
+  const auto refused = [&](const std::string& text, const std::function<void(Plan&)>& damage) {
+    expect_damage_refused(text, plan, damage);
+  };
+  const auto select = [](Plan& changed) -> Task& { return *tasks_of(changed, Body::select)[0]; };
+  // By the places of another rank, and of other tokens.
+  refused("selected rows of A", [&](Plan& changed) {
+    Task& task = select(changed);
+    std::vector<Task*> all = tasks_of(changed, Body::select);
+    const Task& other =
+        **std::ranges::find_if(all, [&](const Task* each) { return each->reads[1].rank != task.reads[1].rank; });
+    task.reads[1].rank = other.reads[1].rank;
+    task.waits = other.waits;
+  });
+  refused("other tokens", [&](Plan& changed) { select(changed).reads[1].row += 1; });
+  refused("an int32 list for each row", [&](Plan& changed) { select(changed).reads[1].cols = 0; });
+  refused("an int32 list for each row", [&](Plan& changed) { select(changed).reads[1].rows -= 1; });
+  refused("want a store", [&](Plan& changed) { select(changed).writes[0].mode = WriteMode::accumulate; });
+  refused("places", without_wait(Body::select, "routed"));
+  refused("partial", without_wait(Body::pool, "zeroed"));
+  refused("all_x", without_wait(Body::pool, "x_arrived"));
+}
+
+TEST(Groups, ShardsOfTokensKeepApart) {
+  const Plan plan = layer("fused", 2, Dispatch::per_expert);
+  const auto refused = [&](const std::string& text, const std::function<void(Plan&)>& damage) {
+    expect_damage_refused(text, plan, damage);
+  };
+  const auto sum = [](Plan& changed) -> Task& {
+    std::vector<Task*> pools = tasks_of(changed, Body::pool);
+    return **std::ranges::find_if(pools, [](const Task* task) { return task->reads.size() == 3; });
+  };
+  const auto route = [](Plan& changed) -> Task& { return *tasks_of(changed, Body::route)[0]; };
+  // The rows of the other shard, and of no whole shard.
+  refused("without the rows of token", [&](Plan& changed) { sum(changed).reads[0].row = 3; });
+  refused("of one shard of the tokens or several", [&](Plan& changed) { sum(changed).reads[0].row = 1; });
+  refused("rows 10..20", [&](Plan& changed) {
+    // Tokens of rank 0 for the groups of rank 1's tokens.
+    Task& group = *tasks_of(changed, Body::pool)[0];
+    group.reads[1].row += 3 * (group.reads[1].row < 3 ? 1 : -1);
+    group.writes[0].to.row = group.reads[1].row;
+  });
+  refused("want 2 x 3 of int32", [&](Plan& changed) { route(changed).route->shards = 1; });
+  refused("shards = 0", [&](Plan& changed) { route(changed).route->shards = 0; });
+  refused("shards = 1000000000000", [&](Plan& changed) { route(changed).route->shards = 1000000000000; });
+  refused("on two ranks", [&](Plan& changed) { route(changed).writes[2].to.rank = 1; });
+  refused("routes to groups of rank 1", [&](Plan& changed) {
+    for (Write& write : route(changed).writes) write.to.rank = 1;
+  });
+  refused("extents", without_wait(Body::pool, "routed"));
+  refused("expert_y", without_wait(Body::pool, "made"));
+  refused("expert_x", without_wait(Body::grouped_gemm, "grouped"));
+  // A rank may not end before the owners have read its rows.
+  refused("rank 0", [](Plan& changed) {
+    for (Lane& lane : changed.lanes) {
+      std::erase_if(lane.tasks, [&](const Task& task) { return lane.name == "route" && task.kind == TaskKind::sync; });
+    }
+  });
+}
+
+TEST(Groups, BoundsAndSharedExpertsNeedAllTokens) {
+  Problem problem = kLayer;
+  problem.experts->max_rows = 7;
+  problem.experts->drops = true;
+  problem.experts->shared = 1;
+  const Plan plan = make_plan(problem, {.num_ranks = 2}, {});
+  expect_accepted(plan);
+  const auto refused = [&](const std::string& text, const std::function<void(RouteParams&)>& damage) {
+    expect_damage_refused(text, plan, [&](Plan& changed) { damage(*tasks_of(changed, Body::route)[0]->route); });
+  };
+  refused("routes by", [](RouteParams& route) { route.max_rows = 6; });
+  refused("max_rows = 0, drops = true", [](RouteParams& route) { route.max_rows = 0; });
+  refused("want 4", [](RouteParams& route) { route.drops = false; });
+  refused("as replica 0 of 1", [](RouteParams& route) { route.groups[1] = route.groups[0]; });
+  refused("replica 0 of 0", [](RouteParams& route) { route.groups[0].replicas = 0; });
+  expect_damage_refused("12 of 20 tokens", plan, [](Plan& changed) {
+    Task& task = *tasks_of(changed, Body::route)[0];
+    task.reads[0].rows = task.reads[1].rows = task.writes[2].to.rows = task.writes[3].to.rows = 12;
+  });
+  // Twice as many rows at most: all are kept, and less time is not taken.
+  const auto time_of = [](const Plan& made) { return simulate(fix_groups(made), load_machine("h200x4")).total_ns; };
+  problem.m = 4096;
+  problem.experts->max_rows = 64;
+  const double bounded = time_of(make_plan(problem, {.num_ranks = 4}, {}));
+  problem.experts->max_rows = 1 << 20;
+  EXPECT_LT(bounded, time_of(make_plan(problem, {.num_ranks = 4}, {})));
+}
+
 TEST(Groups, FixedRowsAreTimed) {
+  for (const Dispatch dispatch : {Dispatch::per_rank, Dispatch::per_expert}) {
+    const Plan fixed = fix_groups(layer("fused", 4, dispatch));
+    EXPECT_NO_THROW(validate(fixed));
+    EXPECT_GT(simulate(fixed, load_machine("h200x4")).total_ns, 0);
+  }
   const Plan plan = layer("fused", 4);
   EXPECT_TRUE(has_groups(plan));
   EXPECT_THROW(static_cast<void>(simulate(plan, load_machine("h200x4"))), Error);

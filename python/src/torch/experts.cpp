@@ -1,4 +1,4 @@
-// torch.ops.tilewire.moe: a layer of experts that are spread over the ranks.
+// torch.ops.tilewire.moe and moe_dropping: a layer of experts that are spread over the ranks.
 // Called by PyTorch's dispatcher; registered by operators.cpp.
 #include <algorithm>
 #include <optional>
@@ -24,6 +24,8 @@ struct ExpertArguments {
   std::string group;
   std::string activation;
   int64_t num_experts;
+  int64_t shared_experts;
+  int64_t max_rows;
 };
 
 ExpertArguments take_expert_arguments(TorchStack& stack) {
@@ -35,8 +37,12 @@ ExpertArguments take_expert_arguments(TorchStack& stack) {
   TorchTensor w2 = stack.tensor();
   std::string group = stack.text();
   std::string activation = stack.text();
+  const int64_t experts = stack.integer();
+  const int64_t shared = stack.integer();
+  const int64_t max_rows = stack.integer();
   return {std::move(x),  std::move(ids),   std::move(weights),    std::move(w13),
-          std::move(w2), std::move(group), std::move(activation), stack.integer()};
+          std::move(w2), std::move(group), std::move(activation), experts,
+          shared,        max_rows};
 }
 
 void require_sizes(const TorchTensor& tensor, const char* name, const std::vector<int64_t>& wanted) {
@@ -63,7 +69,8 @@ void check_expert_arguments(const ExpertArguments& all, const Experts& experts, 
     require(tensor->torch_dtype() == all.x.torch_dtype(), "x and {} are of different types", name);
 }
 
-void call_experts(TorchStack& stack) {
+/// `drops`: rows beyond max_rows are left out, and a second result counts them.
+void call_experts(TorchStack& stack, bool drops) {
   const ExpertArguments all = take_expert_arguments(stack);
   TorchLayer& layer = torch_layer();
   require(all.x.sizes().size() >= 2, "x has {} dimensions, want 2 or more", all.x.sizes().size());
@@ -74,9 +81,15 @@ void call_experts(TorchStack& stack) {
   const TorchDevice device = all.x.device();
   const auto team = layer.teams.find(all.group, device.type == layer.shim.cuda, device.index);
   const int ranks = team->num_ranks();
-  Experts experts{.count = all.num_experts > 0 ? all.num_experts : all.w13.sizes()[0] * ranks,
+  require(all.shared_experts >= 0 && all.shared_experts <= all.w13.sizes()[0], "shared_experts = {}, w13 has {}",
+          all.shared_experts, all.w13.sizes()[0]);
+  const int64_t routed = all.w13.sizes()[0] - all.shared_experts;
+  Experts experts{.count = all.num_experts > 0 ? all.num_experts : routed * ranks,
                   .top_k = all.topk_ids.sizes().back(),
                   .ffn = all.w2.sizes()[2],
+                  .shared = all.shared_experts,
+                  .max_rows = all.max_rows,
+                  .drops = drops,
                   .activation = parse<Activation>(all.activation, "activation")};
   check_expert_arguments(all, experts, all.w13.sizes()[0]);
   std::vector<TorchMatrix> inputs;
@@ -98,22 +111,35 @@ void call_experts(TorchStack& stack) {
   const TorchTensor y = all.x.new_empty(sizes);
   std::vector<Tensor> views;
   for (const TorchMatrix& input : inputs) views.push_back(input.view);
-  const std::vector<Tensor> outputs{*rows_where_they_lie(y)};
+  std::vector<Tensor> outputs{*rows_where_they_lie(y)};
+  std::optional<TorchTensor> dropped;
+  if (drops) {
+    dropped = all.topk_ids.new_empty({1, 1});
+    outputs.push_back(*rows_where_they_lie(*dropped));
+  }
   team->run(layer.shim, std::move(problem), layer.teams.settings(), views, outputs, stream_of(device));
   stack.give(y);
+  if (dropped) stack.give(*dropped);
 }
 
 void run_experts(StableValue* values, uint64_t /*num_arguments*/, uint64_t /*num_outputs*/) {
-  run_kernel(values, call_experts);
+  run_kernel(values, [](TorchStack& stack) { call_experts(stack, false); });
 }
+
+void run_dropping_experts(StableValue* values, uint64_t /*num_arguments*/, uint64_t /*num_outputs*/) {
+  run_kernel(values, [](TorchStack& stack) { call_experts(stack, true); });
+}
+
+constexpr const char* kArguments =
+    "(Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor w13, Tensor w2, str group, str activation='swiglu', "
+    "int num_experts=0, int shared_experts=0, int max_rows=0)";
 
 }  // namespace
 
-TorchKernel experts_kernel() {
-  return {"moe",
-          "moe(Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor w13, Tensor w2, str group, "
-          "str activation='swiglu', int num_experts=0) -> Tensor",
-          &run_experts};
+std::vector<TorchKernel> experts_kernels() {
+  const std::string arguments = kArguments;
+  return {{"moe", "moe" + arguments + " -> Tensor", &run_experts},
+          {"moe_dropping", "moe_dropping" + arguments + " -> (Tensor, Tensor)", &run_dropping_experts}};
 }
 
 }  // namespace tilewire::python

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "torch/teams.hpp"
 
@@ -28,12 +29,12 @@ void run_kernel(StableValue* values, const std::function<void(TorchStack&)>& bod
 
 /// An operator with a kernel of its own.
 struct TorchKernel {
-  const char* name = "";
-  const char* schema = "";
+  std::string name{};
+  std::string schema{};
   StableKernel function = nullptr;
 };
 
-/// The operator moe.
-[[nodiscard]] TorchKernel experts_kernel();
+/// The operators moe and moe_dropping.
+[[nodiscard]] std::vector<TorchKernel> experts_kernels();
 
 }  // namespace tilewire::python

@@ -361,7 +361,7 @@ void set_kernels(const char* key, std::index_sequence<kRules...> /*rules*/) {
   };
   (set(kTorchRules[kRules].name, &kernel<kRules, false>), ...);
   (set(std::string(kTorchRules[kRules].name) + "_out", &kernel<kRules, true>), ...);
-  set(experts_kernel().name, experts_kernel().function);
+  for (const TorchKernel& kernel : experts_kernels()) set(kernel.name, kernel.function);
 }
 
 void register_torch(nb::object resolve, nb::object meet) {
@@ -375,7 +375,8 @@ void register_torch(nb::object resolve, nb::object meet) {
       check_torch(layer->shim.define(library, schema_of(rule, out).c_str()), "library_def");
     }
   }
-  check_torch(layer->shim.define(library, experts_kernel().schema), "library_def");
+  for (const TorchKernel& kernel : experts_kernels())
+    check_torch(layer->shim.define(library, kernel.schema.c_str()), "library_def");
   for (const char* key : {"CPU", "CUDA"}) set_kernels(key, std::make_index_sequence<kTorchRules.size()>{});
 }
 

@@ -14,7 +14,7 @@ Every rank of the group must call them, in the same order, with the same shapes.
 from tilewire.torch import _fakes  # noqa: F401 - registers them
 from tilewire.torch._all_reduce import all_reduce, all_reduce_add_rms_norm, matmul_all_reduce
 from tilewire.torch._drop_in import disable, enable, enabled, report
-from tilewire.torch._experts import moe
+from tilewire.torch._experts import moe, moe_dropping
 from tilewire.torch._gradients import sum_gradients
 from tilewire.torch._layers import ColumnParallelLinear, RowParallelLinear
 from tilewire.torch._products import all_gather_matmul, matmul_all_to_all, matmul_reduce_scatter
@@ -51,6 +51,7 @@ __all__ = [
     "matmul_all_to_all",
     "matmul_reduce_scatter",
     "moe",
+    "moe_dropping",
     "on_failure",
     "report",
     "set_cache_size",

@@ -68,6 +68,13 @@ def _(x: Tensor, topk_ids: Tensor, topk_weights: Tensor, w13: Tensor, w2: Tensor
     return x.new_empty([*x.shape[:-1], w2.shape[1]])
 
 
+@torch.library.register_fake("tilewire::moe_dropping")
+def _(
+    x: Tensor, topk_ids: Tensor, topk_weights: Tensor, w13: Tensor, w2: Tensor, *others: Any
+) -> tuple[Tensor, Tensor]:
+    return x.new_empty([*x.shape[:-1], w2.shape[1]]), topk_ids.new_empty([1, 1])
+
+
 @torch.library.register_fake("tilewire::matmul_reduce_scatter_cols")
 def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
     return x.new_empty(_sizes(x, x.shape[0], b.shape[1] // group_size(group)))

@@ -56,7 +56,8 @@ struct TaskRules {
     const Region& a = t.reads[0];
     const Region& b = t.reads[1];
     if (t.body == Body::norm) return check_norm();
-    if (t.body == Body::route || t.body == Body::grouped_gemm) return;  // `validate` knows their rules
+    // `validate` knows the rules of these.
+    if (t.body == Body::route || t.body == Body::grouped_gemm || t.body == Body::select) return;
     if (facts_of(t.body).by_indices) return check(dtype(b) == DType::int32, "indices are int32");
     const int64_t a_depth = depth_of(t);
     const int64_t b_depth = t.gemm.b_layout == BLayout::nk ? b.cols : b.rows;
@@ -101,7 +102,7 @@ std::vector<std::string> missing_features(const Plan& plan) {
   Known host{
       .kinds = {TaskKind::compute, TaskKind::copy, TaskKind::reduce, TaskKind::fill, TaskKind::sync,
                 TaskKind::gemm_call},
-      .bodies = {Body::gemm, Body::pool, Body::norm, Body::route, Body::grouped_gemm},
+      .bodies = {Body::gemm, Body::pool, Body::norm, Body::route, Body::grouped_gemm, Body::select},
       .collectives = {},
       .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
                    EpilogueKind::residual, EpilogueKind::swiglu_pairs},

@@ -34,9 +34,12 @@ TaskRunner::Run TaskRunner::runs_of(Body body) {
     Body body;
     Run run;
   };
-  static constexpr std::array kRows{Row{Body::gemm, &TaskRunner::multiply}, Row{Body::pool, &TaskRunner::pool},
-                                    Row{Body::norm, &TaskRunner::norm}, Row{Body::route, &TaskRunner::route},
-                                    Row{Body::grouped_gemm, &TaskRunner::grouped_gemm}};
+  static constexpr std::array kRows{Row{Body::gemm, &TaskRunner::multiply},
+                                    Row{Body::pool, &TaskRunner::pool},
+                                    Row{Body::norm, &TaskRunner::norm},
+                                    Row{Body::route, &TaskRunner::route},
+                                    Row{Body::grouped_gemm, &TaskRunner::grouped_gemm},
+                                    Row{Body::select, &TaskRunner::select}};
   return std::ranges::find(kRows, body, &Row::body)->run;
 }
 
@@ -165,6 +168,9 @@ void TaskRunner::pool_row(const Task& task, int64_t row, float* sums) {
   float* spare = sums + table.cols;
   callbacks_->check();
   const auto* list = reinterpret_cast<const int32_t*>(indices.at(row, 0));
+  // Nothing to add.
+  const auto adds = [](const Write& write) { return write.mode == WriteMode::accumulate; };
+  if ((indices.cols == 0 || list[0] == -1) && std::ranges::all_of(task.writes, adds)) return;
   std::fill_n(sums, table.cols, 0.0F);
   for (int64_t i = 0; i < indices.cols && list[i] != -1; ++i) {
     require(list[i] >= 0 && list[i] < table.rows, "pool: index {} of a table of {} rows", list[i], table.rows);

@@ -40,6 +40,7 @@ class TaskRunner {
   void norm(const Task& task);
   void route(const Task& task);
   void grouped_gemm(const Task& task);
+  void select(const Task& task);
   void copy(const Task& task);
   /// Copy row by row, from LL data or to LL data.
   void copy_rows(const Task& task);

@@ -33,12 +33,15 @@ std::vector<Buffer> buffers(const Problem& problem, int num_ranks) {
     second.push_back(stacked(problem, std::ssize(placement[rank]), problem.n, experts.ffn));
     c.push_back({tokens, problem.n});
   }
-  return {sharded_buffer("x", problem.dtype, Scope::input, x),
-          sharded_buffer("topk_ids", DType::int32, Scope::input, ids),
-          sharded_buffer("topk_weights", DType::fp32, Scope::input, ids),
-          sharded_buffer("w13", problem.dtype, Scope::input, first),
-          sharded_buffer("w2", problem.dtype, Scope::input, second),
-          sharded_buffer("c", out_dtype_of(problem), Scope::output, c)};
+  std::vector<Buffer> all{sharded_buffer("x", problem.dtype, Scope::input, x),
+                          sharded_buffer("topk_ids", DType::int32, Scope::input, ids),
+                          sharded_buffer("topk_weights", DType::fp32, Scope::input, ids),
+                          sharded_buffer("w13", problem.dtype, Scope::input, first),
+                          sharded_buffer("w2", problem.dtype, Scope::input, second),
+                          sharded_buffer("c", out_dtype_of(problem), Scope::output, c)};
+  if (experts.drops)
+    all.push_back({.name = "dropped", .dtype = DType::int32, .rows = 1, .cols = 1, .scope = Scope::output});
+  return all;
 }
 
 std::vector<Meaning> meanings(const Problem& problem, int num_ranks) {
@@ -55,7 +58,8 @@ std::vector<Meaning> meanings(const Problem& problem, int num_ranks) {
     all.push_back({.buffer = buffer++, .rank = rank, .role = Role::topk_weights, .row = token});
     all.push_back({.buffer = buffer++, .rank = rank, .role = Role::w13, .row = group * lines13});
     all.push_back({.buffer = buffer++, .rank = rank, .role = Role::w2, .row = group * lines2});
-    all.push_back({.buffer = buffer, .rank = rank, .role = Role::partial, .row = token, .terms = {0, num_ranks}});
+    all.push_back({.buffer = buffer++, .rank = rank, .role = Role::partial, .row = token, .terms = {0, num_ranks}});
+    if (problem.experts->drops) all.push_back({.buffer = buffer, .rank = rank, .role = Role::dropped, .row = rank});
   }
   return all;
 }
@@ -111,9 +115,15 @@ void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& t
   const Experts& experts = *problem.experts;
   const int num_ranks = static_cast<int>(tensors.size());
   const auto placement = placement_of(experts, num_ranks);
+  const KeptRows kept = kept_rows(problem, num_ranks, [&](int64_t token, float* chosen) {
+    int owner = 0;
+    while (token >= shard_of(problem.m, num_ranks, owner).end) ++owner;
+    const int64_t row = token - shard_of(problem.m, num_ranks, owner).begin;
+    for (int64_t i = 0; i < experts.top_k; ++i) chosen[i] = static_cast<float>(element(tensors[owner][1], row, i));
+  });
   std::vector<DoubleMatrix> sums;
   for (const auto& mine : tensors) sums.emplace_back(mine[5].rows, problem.n);
-  std::vector<bool> done(static_cast<size_t>(experts.count), false);
+  std::vector<bool> done(static_cast<size_t>(experts.count + experts.shared), false);
   for (int rank = 0; rank < num_ranks; ++rank) {
     for (int64_t index = 0; index < std::ssize(placement[rank]); ++index) {
       const int64_t expert = placement[rank][index];
@@ -125,20 +135,25 @@ void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& t
       const auto w2 = by_rows_of_k(problem, matrix_of(tensors[rank][4], index, lines2));
       for (int owner = 0; owner < num_ranks; ++owner) {
         const Tensor& ids = tensors[owner][1];
+        const int64_t first = shard_of(problem.m, num_ranks, owner).begin;
         for (int64_t token = 0; token < ids.rows; ++token) {
+          Tensor x = tensors[owner][0];
+          x.data = static_cast<std::byte*>(x.data) + token * x.row_stride * bytes_of(x.dtype);
+          x.rows = 1;
+          double* sum = &sums[owner].at(token, 0);
+          if (expert >= experts.count) add_expert(problem, x, w13, w2, 1, sum);
           for (int64_t i = 0; i < ids.cols; ++i) {
-            const auto taken = static_cast<int64_t>(element(ids, token, i));
-            if (taken != expert) continue;
-            Tensor x = tensors[owner][0];
-            x.data = static_cast<std::byte*>(x.data) + token * x.row_stride * bytes_of(x.dtype);
-            x.rows = 1;
-            add_expert(problem, x, w13, w2, element(tensors[owner][2], token, i), &sums[owner].at(token, 0));
+            if (static_cast<int64_t>(element(ids, token, i)) == expert && kept.pairs[(first + token) * ids.cols + i])
+              add_expert(problem, x, w13, w2, element(tensors[owner][2], token, i), sum);
           }
         }
       }
     }
   }
-  for (int rank = 0; rank < num_ranks; ++rank) store_rows(sums[rank], 0, tensors[rank][5]);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    store_rows(sums[rank], 0, tensors[rank][5]);
+    if (experts.drops) *static_cast<int32_t*>(tensors[rank][6].data) = static_cast<int32_t>(kept.dropped[rank]);
+  }
 }
 
 }  // namespace

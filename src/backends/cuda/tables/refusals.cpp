@@ -13,6 +13,7 @@
 #include "backends/known.hpp"
 #include "check/ll.hpp"
 #include "core/gemm_tasks.hpp"
+#include "core/grouped_tasks.hpp"
 #include "core/text.hpp"
 #include "lower/lane_roles.hpp"
 #include "tilewire/print.hpp"
@@ -242,6 +243,10 @@ std::optional<std::string> refuses_experts(const Plan& plan) {
     for (const Task& task : lane.tasks) {
       if (task.route && std::ssize(task.route->groups) > kMostRoutedGroups)
         return fmt::format("{} experts on a rank, at most {}", task.route->groups.size(), kMostRoutedGroups);
+      if (task.route && task.route->shards > 1)
+        return fmt::format("groups of {} shards of the tokens", task.route->shards);
+      if (task.route && num_shared(*task.route) > 0) return fmt::format("{} shared experts", num_shared(*task.route));
+      if (task.route && task.route->max_rows > 0) return fmt::format("max_rows = {}", task.route->max_rows);
       if (task.route && task.route->experts > kMostRoutedExperts)
         return fmt::format("{} experts, at most {}", task.route->experts, kMostRoutedExperts);
       if (computes_with(task, Body::pool) && task.reads.size() == 2 && !is_grouped(plan.buffers[task.reads[1].buffer]))
