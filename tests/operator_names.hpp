@@ -40,4 +40,7 @@ inline Problem with_experts(Problem problem, Experts experts = {.count = 6, .top
 /// Whether the operator has a GEMM.
 inline bool has_gemm(const Structure& structure) { return structure.multiplies; }
 
+/// Whether the outputs are parts of one product of one A and one B.
+inline bool makes_one_product(const Structure& structure) { return structure.multiplies && !has_own_b(structure); }
+
 }  // namespace tilewire::testing

@@ -32,7 +32,8 @@ enum class Role {
 };
 
 /// Where one rank's part of a caller's buffer lies in the global tensor: local element (0, 0) is global element (row,
-/// col). For outputs: the value that every element must hold at the end.
+/// col). For outputs: the value that every element must hold at the end. A buffer whose rows come from several places
+/// has a meaning for each block of `rows`; then local element (rows.begin, 0) is global element (row, col).
 struct Meaning {
   int buffer = 0;  ///< index among the callers' buffers of the plan
   int rank = 0;
@@ -41,9 +42,15 @@ struct Meaning {
   int64_t col = 0;
   Range terms{};          ///< `partial`, `normed`: the contributions held (inputs) or required (outputs)
   bool finished = false;  ///< outputs: the epilogue has been applied
+  Range rows{};           ///< the local rows that have this meaning; empty: all rows
 
   bool operator==(const Meaning&) const = default;
 };
+
+/// The local rows of `buffer` that have this meaning.
+[[nodiscard]] inline Range rows_on(const Buffer& buffer, const Meaning& meaning) {
+  return meaning.rows.size() > 0 ? meaning.rows : Range{0, shape_on(buffer, meaning.rank).rows};
+}
 
 /// What a plan must compute: an operator makes it, and the checker proves it.
 struct Specification {

@@ -3,7 +3,8 @@
 #include "tilewire/check.hpp"
 
 #include <algorithm>
-#include <set>
+#include <map>
+#include <optional>
 
 #include "check/first_race.hpp"
 #include "check/ll.hpp"
@@ -51,23 +52,55 @@ void require_countable(const Plan& plan) {
   }
 }
 
-/// Check that every caller's buffer with elements has one meaning on each rank.
+/// The first rows of blocks in one buffer of one rank, and the rows behind each.
+using Blocks = std::map<int64_t, int64_t>;
+
+/// Whether `rows` share none with the other blocks, which then have them, too.
+bool takes_free_rows(Blocks& blocks, Range rows) {
+  const auto [place, inserted] = blocks.emplace(rows.begin, rows.end);
+  if (!inserted) return false;
+  const bool meets_last = place != blocks.begin() && std::prev(place)->second > rows.begin;
+  const bool meets_next = std::next(place) != blocks.end() && std::next(place)->first < rows.end;
+  return !meets_last && !meets_next;
+}
+
+/// The first row of the buffer in no block, or nothing.
+std::optional<int64_t> first_free_row(const Blocks& blocks, int64_t rows) {
+  int64_t row = 0;
+  for (const auto& [begin, end] : blocks) {
+    if (begin > row) break;
+    row = end;
+  }
+  return row < rows ? std::optional(row) : std::nullopt;
+}
+
+/// Check that every row of a caller's buffer with elements has one meaning on each rank.
 void check_meanings(const Plan& plan, const std::vector<Meaning>& meanings, Report& report) {
   const int num_ranks = plan.team.num_ranks;
-  std::set<std::pair<int, int>> known;
+  std::map<std::pair<int, int>, Blocks> known;
   for (const Meaning& meaning : meanings) {
     const bool exists = meaning.buffer >= 0 && meaning.buffer < std::ssize(plan.buffers) && meaning.rank >= 0 &&
                         meaning.rank < num_ranks && is_callers(plan.buffers[meaning.buffer]);
-    if (!exists || !known.insert({meaning.buffer, meaning.rank}).second)
-      report.add(Rule::structure, "the meaning of buffer {} on rank {} is {}", meaning.buffer, meaning.rank,
-                 exists ? "given twice" : "given, but it is no caller's buffer of this plan");
+    const char* wrong = nullptr;
+    if (!exists) {
+      wrong = "given, but it is no caller's buffer of this plan";
+    } else {
+      const Range block = rows_on(plan.buffers[meaning.buffer], meaning);
+      const bool inside = block.begin >= 0 && block.end <= shape_on(plan.buffers[meaning.buffer], meaning.rank).rows;
+      if (!inside) wrong = "given for rows that it does not have";
+      if (inside && !takes_free_rows(known[{meaning.buffer, meaning.rank}], block)) wrong = "given twice";
+    }
+    if (wrong != nullptr)
+      report.add(Rule::structure, "the meaning of buffer {} on rank {} is {}", meaning.buffer, meaning.rank, wrong);
   }
   for (int buffer = 0; buffer < std::ssize(plan.buffers); ++buffer) {
     if (!is_callers(plan.buffers[buffer])) continue;
     for (int rank = 0; rank < num_ranks; ++rank) {
       const Shape shape = shape_on(plan.buffers[buffer], rank);
-      if (shape.rows > 0 && shape.cols > 0 && !known.contains({buffer, rank}))
-        report.add(Rule::structure, "no meaning is given for {} on rank {}", plan.buffers[buffer].name, rank);
+      const auto free = first_free_row(known[{buffer, rank}], shape.rows);
+      if (free && shape.cols > 0)
+        report.add(Rule::structure, "no meaning is given for {} on rank {}{}", plan.buffers[buffer].name, rank,
+                   *free > 0 ? fmt::format(", from row {} on", *free) : "");
     }
   }
 }

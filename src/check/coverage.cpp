@@ -55,13 +55,14 @@ class Execution {
   [[nodiscard]] std::string writer_name(int writer) const { return writer < 0 ? "the caller" : tasks_.name(writer); }
 
   Patch patch_of(const Meaning& meaning) {
-    const Shape shape = shape_on(plan_.buffers[meaning.buffer], meaning.rank);
+    const Range rows = rows_on(plan_.buffers[meaning.buffer], meaning);
+    const int64_t cols = shape_on(plan_.buffers[meaning.buffer], meaning.rank).cols;
     Value value{what_of(meaning.role)};
     const bool sum = meaning.role == Role::partial || meaning.role == Role::normed || meaning.role == Role::norm_scale;
     if (sum) value.terms = terms_of(meaning.terms);
     value.finished = meaning.finished;
-    if (meaning.role == Role::topk_ids || meaning.role == Role::topk_weights) value.width = shape.cols;
-    return {{0, shape.rows, 0, shape.cols}, {meaning.row, meaning.col, values_.add(std::move(value))}};
+    if (meaning.role == Role::topk_ids || meaning.role == Role::topk_weights) value.width = cols;
+    return {{rows.begin, rows.end, 0, cols}, {meaning.row - rows.begin, meaning.col, values_.add(std::move(value))}};
   }
 
   Operand read(const Region& region) {

@@ -82,6 +82,15 @@ ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileName
     Meaning in_file = meaning;
     in_file.row -= entry.origin.rows;
     in_file.col -= entry.origin.cols;
+    if (std::ssize(entry.meanings) > meaning.rank) {
+      entry.in_blocks = true;
+      continue;
+    }
+    const auto same = [&](const Meaning& other) {
+      return other.row == in_file.row && other.col == in_file.col &&
+             shape_on(buffers_[other.buffer], other.rank) == shape;
+    };
+    if (std::ranges::none_of(entry.meanings, same)) entry.elements += shape.rows * shape.cols;
     entry.meanings.push_back(in_file);
     entry.global.rows = std::max(entry.global.rows, in_file.row + shape.rows);
     entry.global.cols = std::max(entry.global.cols, in_file.col + shape.cols);
@@ -98,7 +107,7 @@ ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileName
   for (size_t i = 0; i < buffers_.size(); ++i) {
     if (buffers_[i].scope != Scope::input) continue;
     const bool sum = entries_[i].meanings.front().role == Role::partial;
-    require(!sum || entries_[i].per_rank || num_ranks == 1,
+    require((!sum && is_one_matrix(entries_[i])) || entries_[i].per_rank || num_ranks == 1,
             "input '{}' differs from rank to rank: write {} with {} in its name", buffers_[i].name, entries_[i].path,
             kRank);
     for (int rank = 0; rank < (entries_[i].per_rank ? num_ranks : 1); ++rank) {
@@ -116,6 +125,9 @@ void ProblemFiles::check_output_files(const FileNames& outputs, const std::vecto
   for (size_t i = 0; i < buffers_.size(); ++i) {
     const Entry& entry = entries_[i];
     const bool output = outputs.contains(buffers_[i].name) && buffers_[i].scope == Scope::output;
+    require(!output || entry.per_rank || is_one_matrix(entry),
+            "the parts of output '{}' are no matrix of all ranks: write {} with {} in its name", buffers_[i].name,
+            entry.path, kRank);
     const std::string flag = (output ? "--output " : "--input ") + buffers_[i].name;
     for (int rank = 0; rank < (entry.per_rank ? num_ranks_ : 1); ++rank) {
       (output ? written : read).push_back({flag, path_of_rank(entry.path, rank), output});

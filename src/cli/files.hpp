@@ -49,9 +49,15 @@ class ProblemFiles {
     bool per_rank = false;
     std::vector<NpyReader> readers;  ///< of inputs: one per rank, or one
     Shape global;
-    std::vector<Meaning> meanings;  ///< by rank, with rows and columns of the file
+    std::vector<Meaning> meanings;  ///< by rank, the first of each, with rows and columns of the file
     Shape origin;                   ///< row and column at which rank 0's part begins, counted through several outputs
+    int64_t elements = 0;           ///< of all different parts; fewer than `global` has if the file would have gaps
+    bool in_blocks = false;         ///< a rank's rows have several meanings
   };
+  /// Whether one file can hold the parts of all ranks.
+  [[nodiscard]] static bool is_one_matrix(const Entry& entry) {
+    return !entry.in_blocks && entry.elements == entry.global.rows * entry.global.cols;
+  }
   void check_input(const Entry& entry, const Buffer& buffer);
   void check_output_files(const FileNames& outputs, const std::vector<FlagFile>& others) const;
   void write_pieces(Group& group, const Entry& entry, const Buffer& buffer, const Tensor& tensor,

@@ -14,13 +14,14 @@
 namespace tilewire::cli {
 namespace {
 
-/// "AG", "AGC", "RS", "RSC", "AR", "A2A", "MoE"; in small letters without a GEMM.
+/// "AG", "AGC", "RS", "RSC", "AR", "A2A", "A2AR", "MoE"; in small letters without a GEMM.
 std::string short_name(const Operator& op) {
   const Problem problem{.op = op.name};
   if (has_experts(problem)) return "MoE";
-  const std::string columns = by_columns(problem) && !exchanges(problem) ? "C" : "";
   std::string name = gathers(problem) ? "AG" : scatters(problem) ? "RS" : exchanges(problem) ? "A2A" : "AR";
-  name += columns;
+  // An exchange of columns has the shorter name.
+  if (has_own_b(op.structure)) name += "R";
+  if (!exchanges(problem) && by_columns(problem)) name += "C";
   if (multiplies(problem)) return name;
   std::ranges::transform(name, name.begin(), [](unsigned char letter) { return std::tolower(letter); });
   return name;

@@ -52,9 +52,10 @@ const Model& find_model(const std::string& name) {
 std::vector<LayerShape> layer_shapes(const Model& model, const std::string& op) {
   const Structure& structure = find_operator(op).structure;
   if (!structure.multiplies) return {{model.hidden, 0}};
-  // A layer's half ends with an operator that sums; it begins with one that gathers or exchanges.
+  // A layer's half ends with an operator that sums or returns rows to their owners; it begins with one that gathers or
+  // exchanges columns.
   const bool sums = structure.after == Collective::reduce_scatter || structure.after == Collective::all_reduce;
-  if (sums) return {{model.hidden, model.attention}, {model.hidden, model.ffn}};
+  if (sums || has_own_b(structure)) return {{model.hidden, model.attention}, {model.hidden, model.ffn}};
   return {{model.qkv, model.hidden}, {model.up, model.hidden}};
 }
 

@@ -74,7 +74,9 @@ void complete_from_files(Run& run) {
     complete(options.m, a->rows);
     complete(options.k, a->cols);
   }
-  if (b && is_global(run, "b")) complete(options.n, options.b_layout == "nk" ? b->rows : b->cols);
+  // A file of all ranks has each rank's own B side by side.
+  const int64_t num_b = has_own_b(find_operator(options.operators.front()).structure) ? options.ranks : 1;
+  if (b && is_global(run, "b")) complete(options.n, (options.b_layout == "nk" ? b->rows : b->cols) / num_b);
   if (x) {
     complete(options.m, x->rows);
     complete(options.n, x->cols);

@@ -130,7 +130,7 @@ TILEWIRE_FIELDS(PlanNote, F(problem), F(config))
 TILEWIRE_FIELDS(Plan, F(op), F(note), F(target), F(team), F(buffers), F(signals), F(lanes))
 TILEWIRE_FIELDS(TraceEvent, F(lane), F(worker), F(task), F(taken_ns), F(start_ns), F(end_ns), F(sum_taken_ns), F(sum_ns))
 TILEWIRE_FIELDS(Trace, F(events))
-TILEWIRE_FIELDS(Meaning, F(buffer), F(rank), F(role), F(row), F(col), F(terms), F(finished))
+TILEWIRE_FIELDS(Meaning, F(buffer), F(rank), F(role), F(row), F(col), F(terms), F(finished), F(rows))
 TILEWIRE_FIELDS(Violation, F(rule), F(text))
 TILEWIRE_FIELDS(LinkTraffic, F(from), F(to), F(bytes))
 TILEWIRE_FIELDS(ComputeUnits, F(units), F(clock_GHz), F(flops_per_clock_per_unit), F(fp32_speed), F(tf32_speed), F(efficiency), F(tile_ns),

@@ -11,6 +11,7 @@
 #include "operators/all_reduce/all_reduce.hpp"
 #include "operators/gemm_all_reduce/gemm_all_reduce.hpp"
 #include "operators/gemm_all_to_all/gemm_all_to_all.hpp"
+#include "operators/gemm_all_to_all_rows/gemm_all_to_all_rows.hpp"
 #include "operators/gemm_reduce_scatter/gemm_reduce_scatter.hpp"
 #include "operators/gemm_reduce_scatter_cols/gemm_reduce_scatter_cols.hpp"
 #include "operators/moe/moe.hpp"
@@ -79,9 +80,9 @@ void validate_norm(const Problem& problem, const Operator& op) {
 }  // namespace
 
 std::span<const Operator> operators() {
-  static const std::array kTable{
-      all_gather_gemm(),      gemm_reduce_scatter(),      gemm_all_reduce(), gemm_all_to_all(),
-      all_gather_cols_gemm(), gemm_reduce_scatter_cols(), all_reduce(),      moe()};
+  static const std::array kTable{all_gather_gemm(),          gemm_reduce_scatter(),  gemm_all_reduce(),
+                                 gemm_all_to_all(),          gemm_all_to_all_rows(), all_gather_cols_gemm(),
+                                 gemm_reduce_scatter_cols(), all_reduce(),           moe()};
   return kTable;
 }
 

@@ -96,7 +96,11 @@ bool Inputs::is_product(const Part& output) const {
 }
 
 std::vector<double> Inputs::random_signs(uint64_t seed) const {
-  const int64_t columns = all_columns(problem_);
+  // NOTE: if ranks have different B, an output has columns of several.
+  int64_t columns = all_columns(problem_);
+  for (const Meaning& meaning : meanings_) {
+    if (meaning.role == Role::partial) columns = std::max(columns, meaning.col + shape_of(meaning).cols);
+  }
   std::vector<float> values(columns);
   random_row(seed, 1, 0, columns, DType::fp32, values.data());
   std::vector<double> signs(columns);
@@ -161,7 +165,10 @@ std::vector<std::vector<DoubleMatrix>> Inputs::all_reference_outputs() const {
   op_.reference(problem_, tensors);
   std::vector<std::vector<DoubleMatrix>> outputs(static_cast<size_t>(num_ranks_));
   for (int rank = 0; rank < num_ranks_; ++rank) {
-    for (const Part& part : outputs_of(rank)) outputs[rank].push_back(doubles_of(tensors[rank][part.meaning.buffer]));
+    for (const Part& part : outputs_of(rank)) {
+      const DoubleMatrix whole = doubles_of(tensors[rank][part.meaning.buffer]);
+      outputs[rank].push_back(rows_of(whole, {part.first_row(), part.first_row() + part.shape.rows}));
+    }
   }
   return outputs;
 }
@@ -210,11 +217,15 @@ void Inputs::add_input_rows(Role role, const Part& output, std::span<const int64
 }
 
 template <class Visit>
-void Inputs::for_each_b_row(const Visit& visit) const {
+void Inputs::for_each_b_row(Range columns, const Visit& visit) const {
   std::vector<float> line;
+  const bool nk = problem_.b_layout == BLayout::nk;
   for (const Part& part : input_parts(Role::b)) {
     line.resize(part.shape.cols);
-    for (int64_t row = 0; row < part.shape.rows; ++row) {
+    if (!nk && shared_columns(part, columns.begin, columns.size()).size() == 0) continue;
+    const int64_t first = nk ? std::max<int64_t>(0, columns.begin - part.meaning.row) : 0;
+    const int64_t end = nk ? std::min(part.shape.rows, columns.end - part.meaning.row) : part.shape.rows;
+    for (int64_t row = first; row < end; ++row) {
       read_(part.meaning.buffer, part.meaning.rank, row, line.data());
       visit(part, row, line.data());
     }
@@ -246,10 +257,9 @@ void Inputs::add_product_rows(const Part& output, std::span<const int64_t> rows,
   a_rows.shape.cols = problem_.k;
   add_input_rows(Role::a, a_rows, rows, a);
   const int64_t first = columns_of_b(problem_, output.meaning.col);
-  for_each_b_row([&](const Part& part, int64_t row, const float* b) {
+  for_each_b_row({first, first + values.cols}, [&](const Part& part, int64_t row, const float* b) {
     if (problem_.b_layout == BLayout::nk) {
       const int64_t col = part.meaning.row + row - first;
-      if (col < 0 || col >= values.cols) return;
       for (int64_t i = 0; i < a.rows; ++i) values.at(i, col) += dot(&a.at(i, 0) + part.meaning.col, b, part.shape.cols);
       return;
     }
@@ -266,12 +276,12 @@ std::vector<float> Inputs::bias_of(const Part& output) const {
   const Range wanted{output.meaning.col, output.meaning.col + output.shape.cols};
   const auto covers = [&](const Meaning& meaning) {
     const Range has{meaning.col, meaning.col + shape_of(meaning).cols};
-    return meaning.role == Role::bias && meaning.rank == output.meaning.rank && has.begin <= wanted.begin &&
-           wanted.end <= has.end;
+    return meaning.role == Role::bias && has.begin <= wanted.begin && wanted.end <= has.end;
   };
-  const auto found = std::ranges::find_if(meanings_, covers);
-  ensure(found != meanings_.end() || !has_bias(problem_), "no bias of rank {} has columns {}..{}", output.meaning.rank,
-         wanted.begin, wanted.end);
+  auto found = std::ranges::find_if(
+      meanings_, [&](const Meaning& meaning) { return meaning.rank == output.meaning.rank && covers(meaning); });
+  if (found == meanings_.end()) found = std::ranges::find_if(meanings_, covers);  // the bias of the rank that made it
+  ensure(found != meanings_.end() || !has_bias(problem_), "no bias has columns {}..{}", wanted.begin, wanted.end);
   if (found == meanings_.end()) return {};
   std::vector<float> line(shape_of(*found).cols);
   read_(found->buffer, found->rank, 0, line.data());
@@ -309,10 +319,9 @@ void Inputs::normalise(const Part& output, DoubleMatrix& values) const {
 RowSizes Inputs::image_of_b(const Part& output, std::span<const double> signs) const {
   RowSizes image{std::vector<double>(problem_.k), std::vector<double>(problem_.k)};
   const Range wanted{output.meaning.col, output.meaning.col + output.shape.cols};
-  for_each_b_row([&](const Part& part, int64_t row, const float* b) {
+  for_each_b_row(wanted, [&](const Part& part, int64_t row, const float* b) {
     const int64_t place = part.meaning.row + row;
     if (problem_.b_layout == BLayout::nk) {
-      if (place < wanted.begin || place >= wanted.end) return;
       double* dots = image.dots.data() + part.meaning.col;
       double* squares = image.squares.data() + part.meaning.col;
       for (int64_t i = 0; i < part.shape.cols; ++i) {

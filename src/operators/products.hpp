@@ -15,10 +15,13 @@
 
 namespace tilewire {
 
-/// One rank's part of a global tensor: its position and its shape.
+/// One rank's part of a global tensor, or a block of its rows: its position and its shape.
 struct Part {
   Meaning meaning;
   Shape shape;
+
+  /// The part's first row in the rank's buffer.
+  [[nodiscard]] int64_t first_row() const { return meaning.rows.begin; }
 };
 
 /// Quantities that are cheap to compute for every row of an output.
@@ -34,7 +37,7 @@ class Inputs {
   Inputs(const Operator& op, const Problem& problem, int num_ranks, ReadRow read);
 
   [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
-  /// The outputs of `rank`, in the order of the buffers.
+  /// The outputs of `rank`, in the order of the buffers; of one with several meanings each block of rows.
   [[nodiscard]] std::vector<Part> outputs_of(int rank) const;
   /// A random vector: +1 or -1 for every column of the output.
   [[nodiscard]] std::vector<double> random_signs(uint64_t seed) const;
@@ -49,9 +52,9 @@ class Inputs {
   [[nodiscard]] bool has_epilogue() const { return !problem_.epilogue.empty(); }
   /// Multiply-adds (or reads) per row of an output.
   [[nodiscard]] int64_t work_per_row(const Part& output) const;
-  /// The outputs of `rank` by the operator's reference.
+  /// The parts of outputs_of(rank) by the operator's reference.
   [[nodiscard]] std::vector<DoubleMatrix> reference_outputs(int rank) const;
-  /// The outputs of all ranks.
+  /// The same of all ranks.
   [[nodiscard]] std::vector<std::vector<DoubleMatrix>> all_reference_outputs() const;
   /// Compute some local rows of an output with experts: the reference of these tokens alone.
   [[nodiscard]] DoubleMatrix rows_of_experts(const Part& output, std::span<const int64_t> rows) const;
@@ -64,7 +67,8 @@ class Inputs {
 
  private:
   [[nodiscard]] Shape shape_of(const Meaning& meaning) const {
-    return shape_on(buffers_[meaning.buffer], meaning.rank);
+    const Buffer& buffer = buffers_[meaning.buffer];
+    return {rows_on(buffer, meaning).size(), shape_on(buffer, meaning.rank).cols};
   }
   /// The rank that has a token.
   [[nodiscard]] int owner_of(int64_t token) const;
@@ -72,12 +76,12 @@ class Inputs {
   [[nodiscard]] bool is_product(const Part& output) const;
   /// Add rows of the global A, or of all partial sums, in the columns of `output`.
   void add_input_rows(Role role, const Part& output, std::span<const int64_t> rows, DoubleMatrix& sum) const;
-  /// Call visit(part, local row, values) for every row of B.
+  /// Call visit(part, local row, values) for every row of B that has one of these columns of the product.
   template <class Visit>
-  void for_each_b_row(const Visit& visit) const;
+  void for_each_b_row(Range columns, const Visit& visit) const;
   [[nodiscard]] RowSizes image_of_b(const Part& output, std::span<const double> signs) const;
   [[nodiscard]] RowSizes weigh_rows(Role role, const Part& output, const RowSizes& weights) const;
-  /// The columns of the rank's bias that belong to an output; empty if there is no bias.
+  /// The columns of the bias that belong to an output; empty if there is no bias.
   [[nodiscard]] std::vector<float> bias_of(const Part& output) const;
   /// Add rows of the product of A and B.
   void add_product_rows(const Part& output, std::span<const int64_t> rows, DoubleMatrix& values) const;

@@ -30,13 +30,13 @@ struct ExactRows {
   DoubleMatrix values{0, 0};
 };
 
-// One output of this rank and its expected values.
+// One output of this rank, or a block of its rows, and its expected values. Rows count from the first of the block.
 struct Verified {
   size_t output = 0;  // index among the outputs
   Part part;
   std::string name;
   ExactRows exact;
-  RowSizes sizes;  // of every local row
+  RowSizes sizes;  // of every row
 };
 
 std::vector<int64_t> sample_rows(int64_t num_rows, int64_t wanted, uint64_t seed) {
@@ -109,10 +109,11 @@ const float* load(const Tensor& tensor, int64_t row, std::vector<float>& line) {
 }  // namespace
 
 struct Expected::State {
-  State(const Operator& asked, const Problem& problem, int num_ranks, ReadRow read);
+  State(const Operator& asked, const Problem& problem, int num_ranks, int rank, ReadRow read);
 
   Operator op;
   Inputs inputs;
+  std::vector<Shape> shapes;  // of the outputs
   std::vector<double> signs;  // random vector of +-1, by global column
   std::vector<Verified> targets;
 
@@ -136,7 +137,8 @@ namespace {
 
 void count_wrong(Comparison& into, const Verified& target, int64_t row, const std::string& why) {
   if (into.wrong++ == 0) {
-    into.first = fmt::format("row {} of {} on rank {}: {}", row, target.name, target.part.meaning.rank, why);
+    into.first = fmt::format("row {} of {} on rank {}: {}", target.part.first_row() + row, target.name,
+                             target.part.meaning.rank, why);
   }
 }
 
@@ -300,14 +302,26 @@ size_t Expected::State::output_of_sum() const {
   return std::ranges::find_if(targets, is_sum)->output;
 }
 
-Expected::State::State(const Operator& asked, const Problem& problem, int num_ranks, ReadRow read)
-    : op(asked), inputs(op, problem, num_ranks, std::move(read)) {}
+Expected::State::State(const Operator& asked, const Problem& problem, int num_ranks, int rank, ReadRow read)
+    : op(asked), inputs(op, problem, num_ranks, std::move(read)) {
+  for (const Buffer& buffer : inputs.buffers()) {
+    if (buffer.scope == Scope::output) shapes.push_back(shape_on(buffer, rank));
+  }
+}
 
 namespace {
 
 const Operator& operator_of(const Problem& problem, int num_ranks) {
   validate(problem, num_ranks);
   return find_operator(problem.op);
+}
+
+// The rows of an output that are a part.
+Tensor rows_of_part(const Tensor& output, const Part& part) {
+  Tensor rows = output;
+  rows.rows = part.shape.rows;
+  rows.data = static_cast<std::byte*>(output.data) + part.first_row() * output.row_stride * bytes_of(output.dtype);
+  return rows;
 }
 
 }  // namespace
@@ -317,23 +331,29 @@ Expected::Expected(const Problem& problem, int num_ranks, int rank, ReadRow read
 
 Expected::Expected(const Operator& op, const Problem& problem, int num_ranks, int rank, ReadRow read,
                    const VerifyOptions& options)
-    : state_(std::make_unique<State>(op, problem, num_ranks, std::move(read))) {
+    : state_(std::make_unique<State>(op, problem, num_ranks, rank, std::move(read))) {
   const Inputs& inputs = state_->inputs;
   state_->signs = inputs.random_signs(options.seed);
   const bool small = inputs.work() <= options.reference_work;
   const auto reference = small ? inputs.reference_outputs(rank) : std::vector<DoubleMatrix>{};
-  for (const Part& part : inputs.outputs_of(rank)) {
-    Verified target{state_->targets.size(), part, inputs.buffers()[part.meaning.buffer].name, {}, {}};
+  const auto first_output =
+      std::ranges::find(inputs.buffers(), Scope::output, &Buffer::scope) - inputs.buffers().begin();
+  const std::vector<Part> parts = inputs.outputs_of(rank);
+  for (const Part& part : parts) {
+    const auto output = static_cast<size_t>(part.meaning.buffer - first_output);
+    Verified target{output, part, inputs.buffers()[part.meaning.buffer].name, {}, {}};
     // The norm's rows are compared with those of the sum, which is verified itself.
     if (part.meaning.role == Role::normed || part.meaning.role == Role::norm_scale) {
       state_->targets.push_back(std::move(target));
       continue;
     }
-    const int64_t by_work = options.sample_work / std::max<int64_t>(inputs.work_per_row(part), 1);
+    const auto same = [&](const Part& other) { return other.meaning.buffer == part.meaning.buffer; };
+    const int64_t blocks = std::ranges::count_if(parts, same);
+    const int64_t by_work = options.sample_work / blocks / std::max<int64_t>(inputs.work_per_row(part), 1);
     const int64_t by_memory = kMostSamples / std::max<int64_t>(part.shape.cols, 1);
     const int64_t wanted = small ? part.shape.rows : std::max<int64_t>(4, std::min(by_work, by_memory));
     target.exact.rows = sample_rows(part.shape.rows, wanted, options.seed);
-    target.exact.values = small ? reference[target.output] : inputs.exact_rows(part, target.exact.rows);
+    target.exact.values = small ? reference[state_->targets.size()] : inputs.exact_rows(part, target.exact.rows);
     target.sizes = inputs.row_sizes(part, state_->signs);
     if (problem.experts || joins_columns(problem.epilogue)) target.sizes.squares = squares_of(part, target.exact);
     state_->targets.push_back(std::move(target));
@@ -345,14 +365,17 @@ Expected::Expected(Expected&&) noexcept = default;
 Expected& Expected::operator=(Expected&&) noexcept = default;
 
 Comparison Expected::compare(std::span<const Tensor> outputs, const Tolerance& tolerance) const {
-  require(outputs.size() == state_->targets.size(), "verification got {} outputs, the operator has {}", outputs.size(),
-          state_->targets.size());
+  const std::vector<Shape>& shapes = state_->shapes;
+  require(outputs.size() == shapes.size(), "verification got {} outputs, the operator has {}", outputs.size(),
+          shapes.size());
   Comparison sum{.tolerance = tolerance.relative};
   for (const Verified& target : state_->targets) {
-    const Tensor& out = outputs[target.output];
-    const Shape& shape = target.part.shape;
-    require(out.rows == shape.rows && out.cols == shape.cols, "verification of {}: {} x {} elements, expected {} x {}",
-            target.name, out.rows, out.cols, shape.rows, shape.cols);
+    const Tensor& whole = outputs[target.output];
+    const Shape& shape = shapes[target.output];
+    require(whole.rows == shape.rows && whole.cols == shape.cols,
+            "verification of {}: {} x {} elements, expected {} x {}", target.name, whole.rows, whole.cols, shape.rows,
+            shape.cols);
+    const Tensor out = rows_of_part(whole, target.part);
     if (target.part.meaning.role == Role::norm_scale) continue;  // compared with the rows
     if (is_quantised(out.dtype)) {
       state_->compare_quantised(sum, target, outputs[state_->output_of_sum()], out, outputs[target.output + 1]);

@@ -1,4 +1,4 @@
-// Plans of GEMM + AllToAll: a rank makes its rows, and each column block goes to the rank that owns it.
+// Plans of GEMM + AllToAll: a rank makes its rows, and each block of columns or rows goes to the rank that owns it.
 // Called by fused.cpp and sequential.cpp, which differ in the config alone.
 #include "schedules/all_to_all.hpp"
 
@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "operators/exchange.hpp"
 #include "schedules/builder.hpp"
 #include "schedules/copies.hpp"
 #include "schedules/knobs.hpp"
@@ -15,16 +16,17 @@
 namespace tilewire {
 namespace {
 
-/// Part of the product that goes to one rank: a tile, or rows that a copy sends. Rows and columns are global.
+/// Part of a rank's product that goes to one rank: a tile, or rows that a copy sends.
 struct Block {
+  int maker = 0;
   int owner = 0;
-  Tile at;
+  Tile at;  ///< in the maker's product
 };
 
 class AllToAllPlanner {
  public:
   AllToAllPlanner(const Problem& problem, const Team& team, const Config& config)
-      : build_(problem, team, config), n_(team.num_ranks) {
+      : build_(problem, team, config), exchange_(problem, team.num_ranks), n_(team.num_ranks) {
     for (int rank = 0; rank < n_; ++rank) {
       tiles_.push_back(tiles_of(rank));
       sent_.push_back(sends() ? chunks_of(rank) : tiles_in_order(rank));
@@ -43,26 +45,27 @@ class AllToAllPlanner {
   [[nodiscard]] bool by_library() const { return config().compute == Provider::library; }
   /// Tiles are stored on their own rank, and copies send them.
   [[nodiscard]] bool sends() const { return config().transport == Transport::copy_engine && n_ > 1; }
-  /// All of a rank's rows are multiplied in one call of the library, own columns among them.
+  /// All of a rank's rows are multiplied in one call of the library, its own block among them.
   [[nodiscard]] bool one_call() const { return by_library() && sends() && config().release == Release::all; }
   /// Peers address the output.
   [[nodiscard]] bool into_output() const { return in_arena(problem(), "c"); }
-  [[nodiscard]] Range rows_of(int rank) const { return shard_of(problem().m, n_, rank); }
-  [[nodiscard]] Range cols_of(int owner) const { return shard_of(problem().n, n_, owner); }
 
-  /// Tiles of a rank, row by row; no tile has columns of two owners, but where one call makes all.
+  /// Tiles of a rank, row by row; no tile has elements of two owners, but where one call makes all.
   [[nodiscard]] std::vector<Block> tiles_of(int rank) const {
     std::vector<Block> tiles;
     if (one_call()) {
-      if (rows_of(rank).size() * problem().n > 0) tiles.push_back({rank, {rows_of(rank), {0, problem().n}}});
+      const Shape made = exchange_.made_by(rank);
+      if (made.rows * made.cols > 0) tiles.push_back({rank, rank, {{0, made.rows}, {0, made.cols}}});
       return tiles;
     }
-    for (const Range rows : cuts(rows_of(rank), by_library() ? config().chunk_rows : config().tile_m)) {
-      for (int owner = 0; owner < n_; ++owner) {
-        for (const Range cols : cuts(cols_of(owner), by_library() ? 0 : config().tile_n))
-          tiles.push_back({owner, {rows, cols}});
+    for (int owner = 0; owner < n_; ++owner) {
+      const ExchangedBlock block = exchange_.block(rank, owner);
+      for (const Range rows : cuts(block.rows, by_library() ? config().chunk_rows : config().tile_m)) {
+        for (const Range cols : cuts(block.cols, by_library() ? 0 : config().tile_n))
+          tiles.push_back({rank, owner, {rows, cols}});
       }
     }
+    std::ranges::stable_sort(tiles, {}, [](const Block& tile) { return tile.at.rows.begin; });
     return tiles;
   }
 
@@ -80,14 +83,15 @@ class AllToAllPlanner {
     return blocks;
   }
 
-  /// What copies send, peer after peer; and where one call makes all, the columns that stay.
+  /// What copies send, peer after peer; and where one call makes all, the block that stays.
   [[nodiscard]] std::vector<Block> chunks_of(int rank) const {
     std::vector<int> owners = peers_after(n_, rank);
     if (one_call()) owners.push_back(rank);
     std::vector<Block> chunks;
     for (const int owner : owners) {
-      for (const Range rows : cuts(rows_of(rank), config().chunk_rows)) {
-        if (rows.size() * cols_of(owner).size() > 0) chunks.push_back({owner, {rows, cols_of(owner)}});
+      const ExchangedBlock block = exchange_.block(rank, owner);
+      for (const Range rows : cuts(block.rows, config().chunk_rows)) {
+        if (rows.size() * block.cols.size() > 0) chunks.push_back({rank, owner, {rows, block.cols}});
       }
     }
     return chunks;
@@ -103,12 +107,14 @@ class AllToAllPlanner {
       most_tiles = std::max(most_tiles, tiles_[rank].size());
     }
     if (sends()) {
-      partial_ = build_.add_buffer("partial", dtype, rows_of(0).size(), problem().n, Scope::local);
+      partial_ = build_.add_buffer("partial", dtype, exchange_.made_by(0).rows, problem().n, Scope::local);
       made_ = build_.add_signals("made", config().release == Release::all ? 1 : static_cast<int>(most_sent));
     }
     landing_ = c_;
-    if (n_ > 1 && !into_output())
-      landing_ = build_.add_buffer("landed", dtype, problem().m, cols_of(0).size(), Scope::symmetric);
+    if (n_ > 1 && !into_output()) {
+      const Shape most = exchange_.output_of(0);
+      landing_ = build_.add_buffer("landed", dtype, most.rows, most.cols, Scope::symmetric);
+    }
     // What lies in workspace is copied block by block.
     most_sent_ = static_cast<int>(most_sent);
     landed_ = build_.add_signals("landed", into_output() ? 1 : n_ * most_sent_);
@@ -124,20 +130,16 @@ class AllToAllPlanner {
     return {rank, made_ + (config().release == Release::all ? 0 : static_cast<int>(chunk))};
   }
 
-  /// A block in its owner's `buffer`, which has all rows and the owner's columns.
+  /// A block in its owner's `buffer`, which is the output, or has its shape.
   [[nodiscard]] Region at_owner(const Block& block, int buffer) const {
-    const int64_t first = cols_of(block.owner).begin;
-    return PlanBuilder::region(block.owner, buffer, block.at.rows,
-                               {block.at.cols.begin - first, block.at.cols.end - first});
+    const ExchangedBlock whole = exchange_.block(block.maker, block.owner);
+    const auto moved = [](Range range, int64_t by) { return Range{range.begin + by, range.end + by}; };
+    return PlanBuilder::region(block.owner, buffer, moved(block.at.rows, whole.at.rows - whole.rows.begin),
+                               moved(block.at.cols, whole.at.cols - whole.cols.begin));
   }
-  /// Global rows among a rank's own.
-  [[nodiscard]] Range rows_at(int rank, Range rows) const {
-    const int64_t first = rows_of(rank).begin;
-    return {rows.begin - first, rows.end - first};
-  }
-  /// A block in the maker's own rows.
-  [[nodiscard]] Region at_maker(int rank, const Block& block, int buffer) const {
-    return PlanBuilder::region(rank, buffer, rows_at(rank, block.at.rows), block.at.cols);
+  /// A block in a buffer of its maker that has the product's shape.
+  [[nodiscard]] static Region at_maker(const Block& block, int buffer) {
+    return PlanBuilder::region(block.maker, buffer, block.at.rows, block.at.cols);
   }
 
   void add_rank(int rank) {
@@ -156,9 +158,9 @@ class AllToAllPlanner {
     for (size_t i = 0; i < ordered.size(); ++i) {
       const Block& tile = ordered[i];
       Task task{.kind = by_library() ? TaskKind::gemm_call : TaskKind::compute,
-                .epilogue = build_.epilogue(rank, rows_at(rank, tile.at.rows), tile.at.cols)};
+                .epilogue = build_.epilogue(rank, tile.at.rows, tile.at.cols)};
       if (one_call() || (sends() && tile.owner != rank)) {
-        task.writes = {{at_maker(rank, tile, partial_)}};
+        task.writes = {{at_maker(tile, partial_)}};
         for (size_t chunk = 0; chunk < sent_[rank].size(); ++chunk) {
           const Block& sent = sent_[rank][chunk];
           if (meet(sent.at.rows, tile.at.rows) && meet(sent.at.cols, tile.at.cols))
@@ -166,19 +168,19 @@ class AllToAllPlanner {
         }
         PlanBuilder::merge_posts(task);
       } else {
-        deliver(task, rank, i, tile);
+        deliver(task, i, tile);
       }
-      const Region rows = at_maker(rank, {rank, {tile.at.rows, {0, problem().k}}}, a);
+      const Region rows = PlanBuilder::region(rank, a, tile.at.rows, {0, problem().k});
       build_.add_product(lane, sum_lane, rows, tile.at.cols, std::move(task));
     }
   }
 
   /// Write block number `index` where it belongs, and say so.
-  void deliver(Task& task, int rank, size_t index, const Block& block) {
-    task.writes = {{at_owner(block, block.owner == rank ? c_ : landing_)}};
-    if (block.owner == rank) return;
-    task.waits.push_back(build_.ready(rank, block.owner));
-    task.posts.push_back({landed(rank, block.owner, index)});
+  void deliver(Task& task, size_t index, const Block& block) {
+    task.writes = {{at_owner(block, block.owner == block.maker ? c_ : landing_)}};
+    if (block.owner == block.maker) return;
+    task.waits.push_back(build_.ready(block.maker, block.owner));
+    task.posts.push_back({landed(block.maker, block.owner, index)});
   }
 
   void add_copies(int rank) {
@@ -187,8 +189,8 @@ class AllToAllPlanner {
     for (size_t chunk = 0; chunk < sent_[rank].size(); ++chunk) {
       const Block& block = sent_[rank][chunk];
       const int phase = (block.owner - rank + n_) % n_;
-      Task task{.kind = TaskKind::copy, .reads = {at_maker(rank, block, partial_)}};
-      deliver(task, rank, chunk, block);
+      Task task{.kind = TaskKind::copy, .reads = {at_maker(block, partial_)}};
+      deliver(task, chunk, block);
       task.waits.push_back({made(rank, chunk), kAllPosts});
       if (phase > 0) build_.pace(task, rank, phase, pace_);
       build_.add(lanes[(phase + n_ - 1) % n_ % lanes.size()], std::move(task));
@@ -215,6 +217,7 @@ class AllToAllPlanner {
   }
 
   PlanBuilder build_;
+  Exchange exchange_;
   int n_;
   std::vector<std::vector<Block>> tiles_;  ///< by rank
   std::vector<std::vector<Block>> sent_;   ///< by rank: what arrives somewhere in one task, in its order

@@ -1,4 +1,4 @@
-// Plans of GEMM + AllToAll: a rank makes its rows, and each column block goes to the rank that owns it.
+// Plans of GEMM + AllToAll: a rank makes its rows, and each block of columns or rows goes to the rank that owns it.
 // Called by fused.cpp and sequential.cpp, which differ in the config alone.
 #pragma once
 

@@ -62,21 +62,21 @@ class CollectivePlanner {
     }
   }
 
-  /// A call of the GEMM for each owner's columns puts them where they are sent from.
+  /// A call of the GEMM for each owner's columns puts them where they are sent from; blocks of rows lie there.
   void add_exchange() {
     const int c = build_.buffer("c");
-    const int64_t rows = problem().m / build_.num_ranks();
-    const int64_t cols = problem().n / build_.num_ranks();
-    const int made = build_.add_buffer("made", out_dtype_of(problem()), problem().m, cols, Scope::local);
-    for (int rank = 0; rank < build_.num_ranks(); ++rank) {
+    const int ranks = build_.num_ranks();
+    const int64_t rows = problem().m / ranks;
+    const int parts = by_columns(problem()) ? ranks : 1;
+    const int64_t cols = problem().n / parts;
+    const int made = build_.add_buffer("made", out_dtype_of(problem()), parts * rows, cols, Scope::local);
+    for (int rank = 0; rank < ranks; ++rank) {
       const int lane = add_library_lane(rank);
-      for (int owner = 0; owner < build_.num_ranks(); ++owner) {
-        const Range block = shard_of(problem().n, build_.num_ranks(), owner);
-        build_.add_product(
-            lane, -1, build_.whole(rank, build_.buffer("a")), block,
-            {.kind = TaskKind::gemm_call,
-             .writes = {{PlanBuilder::region(rank, made, {owner * rows, (owner + 1) * rows}, {0, cols})}},
-             .epilogue = build_.epilogue(rank, {0, rows}, block)});
+      for (int part = 0; part < parts; ++part) {
+        const Range block{part * cols, (part + 1) * cols};
+        add_product(rank, lane, build_.buffer("a"), block,
+                    PlanBuilder::region(rank, made, {part * rows, (part + 1) * rows}, {0, cols}),
+                    build_.epilogue(rank, {0, rows}, block));
       }
       build_.add(lane, {.kind = TaskKind::collective_call,
                         .collective = Collective::all_to_all,
@@ -138,8 +138,12 @@ bool calls_collective(const Asked& a) { return a.config.collective == Provider::
 /// Whether the ranks' shares are equal: no call of the library takes others.
 bool shares_are_equal(const Problem& problem, int ranks) {
   if (!all_reduces(problem) && problem.m % ranks != 0) return false;
-  return !exchanges(problem) || problem.n % ranks == 0;
+  if (!exchanges(problem)) return true;
+  return by_columns(problem) ? problem.n % ranks == 0 : problem.m / ranks % ranks == 0;
 }
+
+/// Of a gather or a sum: the library exchanges columns as blocks of rows.
+bool moves_columns(const Asked& a) { return by_columns(a.problem) && !exchanges(a.problem); }
 
 }  // namespace
 
@@ -148,7 +152,7 @@ std::vector<KnobRule> rules_of_collectives() {
       {"collective = library: one rank has nothing to exchange",
        [](const Asked& a) { return calls_collective(a) && a.team.num_ranks == 1; }},
       {"collective = library: the library gathers and scatters rows",
-       [](const Asked& a) { return calls_collective(a) && by_columns(a.problem); }},
+       [](const Asked& a) { return calls_collective(a) && moves_columns(a); }},
       {"collective = library: m, n or k is 0",
        [](const Asked& a) {
          return calls_collective(a) &&
@@ -157,7 +161,7 @@ std::vector<KnobRule> rules_of_collectives() {
       {"collective = library: the library wants equal shares",
        [](const Asked& a) { return calls_collective(a) && !shares_are_equal(a.problem, a.team.num_ranks); },
        [](const Asked& a) {
-         const bool of_rows = !all_reduces(a.problem) && a.problem.m % a.team.num_ranks != 0;
+         const bool of_rows = !by_columns(a.problem) || a.problem.m % a.team.num_ranks != 0;
          return fmt::format("{} {} on {} ranks are not", of_rows ? a.problem.m : a.problem.n,
                             of_rows ? "rows" : "columns", a.team.num_ranks);
        }},

@@ -32,8 +32,8 @@ const BadFlags kBadFlags[] = {
     {"UnknownVerbWithHelp", "bogus --help", "unknown verb 'bogus'; known: demo, bench, run"},
     {"NoOperator", "bench -m 1 -n 1", "operator is required"},
     {"UnknownOperator", "bench gemm -m 1 -n 1 -k 1",
-     "all_gather_gemm, gemm_reduce_scatter, gemm_all_reduce, gemm_all_to_all, all_gather_cols_gemm, "
-     "gemm_reduce_scatter_cols, all_reduce"},
+     "all_gather_gemm, gemm_reduce_scatter, gemm_all_reduce, gemm_all_to_all, gemm_all_to_all_rows, "
+     "all_gather_cols_gemm, gemm_reduce_scatter_cols, all_reduce"},
     {"UnknownOperatorPlan", "plan gemm -m 1 -n 1 -k 1", "unknown operator 'gemm'"},
     {"UnknownOperatorCheck", "check gemm -m 1 -n 1 -k 1", "unknown operator 'gemm'"},
     {"UnknownFlag", "bench all_reduce -m 1 -n 1 --frob", "--frob"},

@@ -103,7 +103,7 @@ TEST_P(Run, NanAndInfPassThrough) {
   EXPECT_TRUE(std::isinf(c.at(0, 3)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Operators, Run, ::testing::ValuesIn(testing::operator_names(testing::has_gemm)),
+INSTANTIATE_TEST_SUITE_P(Operators, Run, ::testing::ValuesIn(testing::operator_names(testing::makes_one_product)),
                          [](const auto& op) { return std::string(op.param); });
 
 using Files = Run;
@@ -140,6 +140,30 @@ TEST_F(Files, OnePerRank) {
   const std::vector<float> second = load(folder_ + "/c1.npy").values;
   both.insert(both.end(), second.begin(), second.end());
   EXPECT_EQ(both, product(a_, b_).values);
+}
+
+/// Two ranks have 19 and 18 rows of A, and a B each. Rank 0 gets rows 0..10 and 19..28, rank 1 the others.
+TEST_F(Files, OwnBOfEachRank) {
+  const Matrix both = make_matrix(58, 50, [&](int64_t row, int64_t col) { return whole(col, 3 * row); });
+  save(folder_ + "/b.npy", both);
+  const std::string args = "run gemm_all_to_all_rows --ranks 2 --schedule fused --verify --input a=" + folder_ +
+                           "/a.npy --input b=" + folder_ + "/b.npy --output c=" + folder_;
+  const Outcome one_file = run_tilewire(args + "/c.npy");
+  EXPECT_EQ(one_file.code, 2);
+  EXPECT_NE(one_file.err.find("c.npy with {rank} in its name"), std::string::npos) << one_file.err;
+  const Outcome outcome = run_tilewire(args + "/c{rank}.npy");
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  const auto rows_by = [&](int maker, int64_t first, int64_t end) {
+    const Matrix a = make_matrix(end - first, 50, [&](int64_t row, int64_t col) { return a_.at(first + row, col); });
+    const Matrix b = make_matrix(29, 50, [&](int64_t row, int64_t col) { return both.at(29 * maker + row, col); });
+    return product(a, b).values;
+  };
+  std::vector<float> wanted = rows_by(0, 0, 10);
+  std::ranges::copy(rows_by(1, 19, 28), std::back_inserter(wanted));
+  EXPECT_EQ(load(folder_ + "/c0.npy").values, wanted);
+  wanted = rows_by(0, 10, 19);
+  std::ranges::copy(rows_by(1, 28, 37), std::back_inserter(wanted));
+  EXPECT_EQ(load(folder_ + "/c1.npy").values, wanted);
 }
 
 TEST_F(Files, AllReduceBiasAndGathered) {

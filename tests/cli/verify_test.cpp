@@ -140,6 +140,23 @@ TEST_P(Verify, NanAndInfMustBeWhereTheReferenceHasThem) {
 INSTANTIATE_TEST_SUITE_P(Operators, Verify, ::testing::ValuesIn(testing::operator_names()),
                          [](const auto& op) { return std::string(op.param); });
 
+/// Rank 1 of 3 has 24 of 70 rows, and gives 8 to each rank. The rows that it gets from rank 0 come first.
+TEST(VerifyOwnB, RowsOfAnotherMakerAreWrong) {
+  const Problem problem = problem_of("gemm_all_to_all_rows", DType::fp32);
+  for (const VerifyOptions& options : kWays) {
+    const World world(problem, random_inputs(problem, kRanks, 8));
+    const Tensor& out = world.outputs(1)[0];
+    for (int64_t col = 0; col < out.cols; ++col) std::swap(element_of(out, 3, col), element_of(out, 8 + 3, col));
+    const Comparison result = world.compare(options, tolerance_of(problem, {}));
+    EXPECT_EQ(result.first.substr(0, 20), "row 3 of c on rank 1") << result.first;
+    EXPECT_EQ(world.compare({}, tolerance_of(problem, {})).wrong, 2);
+  }
+  World world(problem, random_inputs(problem, kRanks, 8));
+  element_of(world.outputs(1)[0], 8 + 3, 5) += 1;
+  for (const VerifyOptions& options : kWays)
+    EXPECT_EQ(world.compare(options, tolerance_of(problem, {})).first.substr(0, 21), "row 11 of c on rank 1");
+}
+
 TEST(VerifyGathered, MovedBitsMustBeTheSame) {
   Problem problem = problem_of("all_gather_gemm", DType::bf16);
   problem.gathered_output = true;

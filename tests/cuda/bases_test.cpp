@@ -94,7 +94,7 @@ TEST(Bases, RelativeTablesResolveToAbsoluteOnes) {
   int served = 0;
   int fixed = 0;
   for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "gemm_all_to_all",
-                         "all_gather_cols_gemm", "gemm_reduce_scatter_cols", "all_reduce"}) {
+                         "gemm_all_to_all_rows", "all_gather_cols_gemm", "gemm_reduce_scatter_cols", "all_reduce"}) {
     Problem problem{.op = op, .m = 520, .n = 776, .k = 640, .dtype = DType::bf16, .reduction = Reduction::any};
     if (op != std::string("all_reduce")) problem.epilogue = {{EpilogueKind::bias}};
     if (op == std::string("gemm_all_reduce")) problem.arena = {"c"};

@@ -90,6 +90,8 @@ std::vector<Sample> samples() {
           {{.op = "gemm_all_reduce", .m = 640, .n = 512, .k = 256, .reduction = Reduction::any}, in_turn},
           {{.op = "gemm_all_to_all", .m = 640, .n = 512, .k = 384}, tiles},
           {{.op = "gemm_all_to_all", .m = 4096, .n = 1024, .k = 256}, engines},
+          {{.op = "gemm_all_to_all_rows", .m = 640, .n = 512, .k = 384}, tiles},
+          {{.op = "gemm_all_to_all_rows", .m = 4096, .n = 1024, .k = 256}, engines},
           {{.op = "all_gather_cols_gemm", .m = 2048, .n = 512, .k = 1024}, engines},
           {{.op = "gemm_reduce_scatter_cols", .m = 640, .n = 512, .k = 384}, tiles},
           {{.op = "all_gather_gemm", .m = 8192, .n = 128, .k = 4096}, many}};

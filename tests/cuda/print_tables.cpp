@@ -37,8 +37,8 @@ Team team_of_gpus(int ranks) {
 }
 
 std::vector<Case> all_cases() {
-  constexpr std::array kOps{"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "gemm_all_to_all",
-                            "all_reduce"};
+  constexpr std::array kOps{"all_gather_gemm", "gemm_reduce_scatter",  "gemm_all_reduce",
+                            "gemm_all_to_all", "gemm_all_to_all_rows", "all_reduce"};
   std::vector<Case> cases;
   const auto add = [&](const char* from, const Problem& problem, const Team& team, const Config& config) {
     cases.push_back({fmt::format("{} {} {} ranks {}", from, to_string(problem), team.num_ranks, to_string(config)),

@@ -84,7 +84,8 @@ TEST(TunerCandidates, KernelsForFewRowsAreTheFastestWhateverTheModelSays) {
 }
 
 TEST(TunerCandidates, TheFastestByTheModelComeBehindTheBaselinesAndTheExceptions) {
-  for (const char* op : {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "gemm_all_to_all"}) {
+  for (const char* op :
+       {"all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "gemm_all_to_all", "gemm_all_to_all_rows"}) {
     for (const int64_t m : {64, 300, 1024, 4096}) {
       const std::vector<Predicted> list = on("h200x2", problem_of(op, m, 4096, 4096));
       const auto is_exception = [](const Predicted& each) { return !each.exception.empty(); };

@@ -20,7 +20,7 @@ struct Structure {
   bool multiplies = true;  ///< if not, the problem has no k, and the input is x
   Collective after = Collective::none;
   bool experts = false;     ///< mixture of experts: routing, two products of groups, sums by weight (Problem::experts)
-  bool by_columns = false;  ///< ranks hold columns of the gathered matrix, or keep columns of the scattered result
+  bool by_columns = false;  ///< ranks hold columns of the gathered matrix, or keep columns of the result
 
   bool operator==(const Structure&) const = default;
 };
@@ -29,6 +29,11 @@ struct Structure {
 [[nodiscard]] inline bool leaves_summed_rows(const Structure& structure) {
   const bool sums = structure.after == Collective::all_reduce || structure.after == Collective::reduce_scatter;
   return sums && !structure.by_columns;
+}
+
+/// Whether each rank multiplies by a B of its own, and blocks of rows of the products are exchanged.
+[[nodiscard]] inline bool has_own_b(const Structure& structure) {
+  return structure.after == Collective::all_to_all && !structure.by_columns;
 }
 
 /// One row of the table of operators. Functions take a validated problem.
