@@ -49,6 +49,10 @@ def experts() -> None:
         assert dropped.dtype == torch.int32 and lost.item() == (10 * top_k - 1) * size, lost
         if rank == size - 1:
             torch.testing.assert_close(got[1, 4], own[1, 4], rtol=1e-4, atol=1e-4)
+
+    def direct(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.tilewire.moe(x, ids.int(), weights, w13, w2, tt._teams.group_name(None))
+
     wrong = [
         (lambda: tt.moe(x, ids[..., :1], weights, w13, w2), "topk_weights is [2, 5, 2], want [2, 5, 1]"),
         (lambda: tt.moe(x, ids, weights, w13[:2], w2), "w2 is"),
@@ -57,6 +61,7 @@ def experts() -> None:
         (lambda: tt.moe(x, ids, weights, w13, w2, max_rows=0), "max_rows = 0, want at least 1"),
         (lambda: tt.moe_dropping(x, ids, weights, w13, w2, max_rows=-1), "max_rows = -1, want at least 1"),
         (lambda: tt.moe(x, ids, weights, w13, w2, shared_experts=4), "shared_experts = 4, w13 has 3"),
+        (lambda: direct(x.clone().requires_grad_()).sum().backward(), "tilewire.moe has no gradient"),
         (lambda: tt.moe(x.requires_grad_(), ids, weights, w13, w2), "moe has no gradient"),
     ]
     for call, text in wrong:

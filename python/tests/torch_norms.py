@@ -207,7 +207,9 @@ def flashinfer_arguments() -> None:
 def misuse_of_norms() -> None:
     x, b, (weight, bias) = tensor(1, 6, 12), tensor(2, 12, 24), weights()
     leaf = x.clone().requires_grad_()
+    direct, name = torch.ops.tilewire.all_reduce_norm, tt._teams.group_name(None)
     for call, text in (
+        (lambda: direct(leaf, name, weight[:12])[1].sum().backward(), "tilewire.all_reduce_norm has no gradient"),
         (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight, eps=0.0), "norm: eps = 0: want more than 0"),
         (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight[:20]), "input norm_weight is 1 x 20, must be 1 x 24"),
         (lambda: tt.matmul_all_reduce(x, b, norm_weight=weight.bfloat16()), "x and norm_weight are of different types"),

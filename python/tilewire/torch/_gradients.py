@@ -84,6 +84,15 @@ def _register_gradient(name: str, backward: Any, setup: Any = None) -> None:
     _functions[op] = function.apply
 
 
+def _refuse_gradient(name: str) -> None:
+    """Raise an error in a backward pass through the operator; without a formula PyTorch would warn, and return none."""
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise tilewire.Error(f"torch.ops.tilewire.{name} has no gradient: want torch.no_grad()", "unsupported")
+
+    torch.library.register_autograd(f"tilewire::{name}", backward)
+
+
 def call(op: Any, needs_gradient: bool, *given: Any) -> Any:
     """Call an operator of torch.ops.tilewire. Its errors are raised as tilewire.Error."""
     if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
@@ -292,3 +301,12 @@ _register_gather_for_several("all_gather_cols_matmuls", "matmul_reduce_scatter_c
 _register_gradient("matmul_all_reduce", _matmul_all_reduce_backward, _matmul_all_reduce_setup)
 _register_gradient("matmul_all_to_all", _matmul_all_to_all_backward, _matmul_all_to_all_setup)
 _register_gradient("all_reduce", _all_reduce_backward, _all_reduce_setup)
+for _name in (
+    "moe",
+    "moe_dropping",
+    "matmul_all_reduce_norm",
+    "matmul_all_reduce_norm_quantised",
+    "all_reduce_norm",
+    "all_reduce_norm_quantised",
+):
+    _refuse_gradient(_name)
