@@ -79,9 +79,6 @@ void validate_buffers(const Plan& plan) {
             "buffer {}: {} x {} elements overflow", buffer.name, buffer.rows, buffer.cols);
     require(buffer.shapes.empty() || std::ssize(buffer.shapes) == num_ranks, "buffer {}: {} shapes for {} ranks",
             buffer.name, buffer.shapes.size(), num_ranks);
-    const auto whole_rows = [&](const Shape& shape) { return shape.cols == buffer.cols; };
-    require(buffer.scope != Scope::symmetric || std::ranges::all_of(buffer.shapes, whole_rows),
-            "buffer {}: symmetric workspace has one number of columns on all ranks", buffer.name);
     require(!buffer.ll || (buffer.scope == Scope::symmetric && is_number(buffer.dtype)),
             "buffer {}: LL data is symmetric workspace of a floating type", buffer.name);
     require(buffer.copies == 1 || (buffer.copies == 2 && buffer.ll), "buffer {}: copies = {}, want 1, or 2 of LL data",

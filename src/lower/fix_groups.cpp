@@ -140,6 +140,7 @@ class Fixer {
       one.route.reset();
       one.reads = {task.reads[0]};
       one.writes = {task.writes[2]};
+      one.writes[0].to.cols = task.reads[0].cols;  // without those of shared experts
     }
     if (computes_with(task, Body::select)) {
       // The first rows stand for those that are selected.

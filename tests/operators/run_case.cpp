@@ -95,8 +95,11 @@ std::string bits_key(const Problem& problem, const Config& config, size_t call) 
   // NOTE: scales, in fp32, show in which order a kernel adds the squares of a row.
   if (problem.norm && quantises(*problem.norm)) return {};
   if (!fixed || config.compute == Provider::library || config.collective == Provider::library) return {};
-  return fmt::format("{} x {} / {} x {} wire {} call {}", config.tile_m, config.tile_n, config.split_k,
-                     config.cluster_split_k, to_string(config.wire.value_or(out_dtype_of(problem))), call);
+  // Products of one rank's tokens have fewer rows, and the library's rounding may depend on their number.
+  const bool by_shard = config.dispatch == Dispatch::per_expert;
+  return fmt::format("{} x {} / {} x {} wire {}{} call {}", config.tile_m, config.tile_n, config.split_k,
+                     config.cluster_split_k, to_string(config.wire.value_or(out_dtype_of(problem))),
+                     by_shard ? " by shard" : "", call);
 }
 
 /// The bytes of all outputs of all ranks.

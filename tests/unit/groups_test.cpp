@@ -260,7 +260,7 @@ TEST(Groups, ShardsOfTokensKeepApart) {
   // The rows of the other shard, and of no whole shard.
   refused("without the rows of token", [&](Plan& changed) { sum(changed).reads[0].row = 3; });
   refused("of one shard of the tokens or several", [&](Plan& changed) { sum(changed).reads[0].row = 1; });
-  refused("rows 10..20", [&](Plan& changed) {
+  refused("for the tokens 10..20", [&](Plan& changed) {
     // Tokens of rank 0 for the groups of rank 1's tokens.
     Task& group = *tasks_of(changed, Body::pool)[0];
     group.reads[1].row += 3 * (group.reads[1].row < 3 ? 1 : -1);
