@@ -149,10 +149,15 @@ class Fixer {
       one.reads = {task.reads[0]};
       keep_rows(one, placed(task.reads[1].rank, task.reads[0].rows));
     }
-    // Tokens without places add nothing, and are not sent.
-    const bool adds = computes_with(task, Body::pool) && task.writes[0].mode == WriteMode::accumulate;
-    if (adds) keep_rows(one, placed(task.reads[1].rank, task.reads[1].rows));
     const bool by_groups = task.kind == TaskKind::compute && is_grouped(plan_.buffers[task.writes[0].to.buffer]);
+    if (sums_experts(task)) take_rows_of_rank(one);
+    if (sums_experts(task) && task.writes[0].mode == WriteMode::accumulate) {
+      // Tokens without places add nothing, and are not sent. The others have all rows.
+      const int64_t read = one.reads[1].rows * one.reads[1].cols;
+      keep_rows(one, placed(task.reads[1].rank, task.reads[1].rows));
+      for (size_t i = 1; i < one.reads.size(); ++i)
+        one.reads[i].cols = std::min(task.reads[i].cols, ceil_div(read, one.reads[i].rows));
+    }
     for (Region& read : one.reads) read = in_rows(read);
     for (Write& write : one.writes) write.to = in_rows(write.to);
     if (by_groups && !task.route) return add_rows(tasks, one);
@@ -167,6 +172,29 @@ class Fixer {
     }
     for (size_t i = task.kind == TaskKind::copy ? 0 : 1; i < task.reads.size(); ++i) task.reads[i].rows = rows;
     for (Write& write : task.writes) write.to.rows = rows;
+  }
+
+  /// Whether a task adds the rows of tokens by weight.
+  [[nodiscard]] bool sums_experts(const Task& task) const {
+    return computes_with(task, Body::pool) && is_grouped(plan_.buffers[task.reads[0].buffer]);
+  }
+
+  /// Of a token's places only those with a row of this rank are read. The rows of the rank are spread evenly over the
+  /// tokens of the groups' shard, in whole places for all tokens of a task.
+  void take_rows_of_rank(Task& sum) {
+    const std::vector<int64_t>& of = begins_of(sum.reads[0]);
+    const Region& groups = sum.reads[0];
+    const int64_t rows = of[groups.row + groups.rows] - of[groups.row];
+    Region& places = sum.reads[1];
+    const int64_t shards = groups.rows == 0 ? 1 : (std::ssize(of) - 1) / groups.rows;
+    const Range tokens = shard_of(shape_on(plan_.buffers[places.buffer], places.rank).rows, static_cast<int>(shards),
+                                  groups.rows == 0 ? 0 : static_cast<int>(groups.row / groups.rows));
+    if (places.rows == 0 || tokens.size() == 0) return;
+    const auto before = [&](int64_t token) {
+      return ceil_div((token - tokens.begin) * rows, tokens.size() * places.rows);
+    };
+    places.cols = std::min(places.cols, before(places.row + places.rows) - before(places.row));
+    if (sum.reads.size() == 3) sum.reads[2].cols = places.cols;
   }
 
   /// Rows that a pool puts into groups, as tasks of a few rows.

@@ -22,8 +22,9 @@ using RowsOfGroups = std::function<std::vector<int64_t>(const Task& route)>;
 [[nodiscard]] std::vector<int64_t> zipf_rows(const Task& route);
 
 /// The plan with grouped buffers of so many rows: routing becomes a copy of its input, and a grouped GEMM a tile of
-/// GemmParams for each block of rows and columns, if gated two. The result is for the simulator alone: it computes
-/// nothing. Throws Error(unsupported) if a wait is for some of the posts of several tiles.
+/// GemmParams for each block of rows and columns, if gated two. A sum of experts reads the rank's share of a token's
+/// rows. The result is for the simulator alone: it computes nothing. Throws Error(unsupported) if a wait is for some of
+/// the posts of several tiles.
 [[nodiscard]] Plan fix_groups(const Plan& plan, const RowsOfGroups& rows = uniform_rows);
 
 }  // namespace tilewire
