@@ -39,7 +39,19 @@ struct ClaimPoint {
   int ranks = 0;
   /// The ways that are simulated, in addition to the library's GEMM before or after the library's collective.
   std::vector<ClaimEntry> entries{};
+  std::vector<std::string> set{};  ///< values of the machine, as --set
+  /// Of an all-to-all and the GEMM of each rank's expert (dispatch_plans.hpp): rows that each rank takes. `m` is their
+  /// sum, `n` the columns of each expert. Its ways: shards, chunks, tiles.
+  std::vector<int64_t> rows{};
+  /// Of the GEMM of each rank's expert and an all-to-all (combine_plans.hpp): ranks to which each row goes. `m` is the
+  /// number of rows over all ranks, `n` the columns of each expert. Its way: tiles.
+  int copies = 0;
 };
+
+/// Whether a point is a collective alone.
+[[nodiscard]] inline bool is_collective(const ClaimPoint& point) {
+  return point.entries.empty() && point.rows.empty() && point.copies == 0;
+}
 
 /// The simulated times of a point.
 struct PointTimes {
@@ -47,7 +59,7 @@ struct PointTimes {
   double gemm_ns = 0;                       ///< a library's GEMM alone
   double comm_ns = 0;                       ///< its collective alone
   double sequential_ns = 0;                 ///< one after the other, as users run them
-  std::map<std::string, double> ns{};       ///< by entry; of a collective alone by algorithm: direct, ring
+  std::map<std::string, double> ns{};       ///< by entry or way; of a collective alone by algorithm: direct, ring
   std::map<std::string, Config> configs{};  ///< by entry
 
   /// Throws Error(internal) if no entry of that name was simulated.

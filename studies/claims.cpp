@@ -15,7 +15,7 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 }  // namespace
 
 std::optional<bool> ClaimResult::holds() const {
-  if (relation == ClaimRelation::about) return std::nullopt;
+  if (relation == ClaimRelation::about || relation == ClaimRelation::none) return std::nullopt;
   return relation == ClaimRelation::above ? ours > paper : ours < paper;
 }
 

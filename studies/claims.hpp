@@ -14,6 +14,7 @@ enum class ClaimRelation {
   about,  ///< it is about this
   above,  ///< it is more
   below,  ///< it is less
+  none,   ///< nothing: the figure is ours alone
 };
 
 struct ClaimResult {
@@ -26,7 +27,7 @@ struct ClaimResult {
   std::string assumed{};  ///< letters of the assumptions that it depends on
 
   [[nodiscard]] double difference() const { return ours - paper; }
-  /// Nothing if the paper has a number; else whether the simulated figure is on the claimed side.
+  /// Whether the simulated figure is on the side of `paper` that is claimed; nothing if no side is.
   [[nodiscard]] std::optional<bool> holds() const;
 };
 

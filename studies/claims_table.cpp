@@ -16,18 +16,21 @@ int decimals_of(const ClaimResult& claim) { return claim.unit == "x" ? 3 : 2; }
 
 std::string line(const ClaimResult& claim) {
   const std::optional<bool> holds = claim.holds();
-  const char* sign = claim.relation == ClaimRelation::about ? "" : claim.relation == ClaimRelation::above ? "> " : "< ";
+  const char* sign = claim.relation == ClaimRelation::above ? "> " : claim.relation == ClaimRelation::below ? "< " : "";
   const int decimals = decimals_of(claim);
   const bool known = std::isfinite(claim.ours);
+  const bool claimed = claim.relation != ClaimRelation::none;
   const std::string ours = known ? fmt::format("{:.{}f}", claim.ours, decimals) : "-";
-  const std::string difference = holds   ? (*holds ? "holds" : "fails")
-                                 : known ? fmt::format("{:+.{}f}", claim.difference(), decimals)
-                                         : "-";
-  return fmt::format("{:<5} {:<48} {:>8} {:>9} {:>10}  {:<6} {}\n", claim.id, claim.text,
-                     sign + fmt::format("{:g}", claim.paper), ours, difference, claim.unit, claim.assumed);
+  const std::string difference = holds              ? (*holds ? "holds" : "fails")
+                                 : known && claimed ? fmt::format("{:+.{}f}", claim.difference(), decimals)
+                                                    : "-";
+  const std::string paper = claimed ? sign + fmt::format("{:g}", claim.paper) : "-";
+  return fmt::format("{:<5} {:<48} {:>8} {:>9} {:>10}  {:<6} {}\n", claim.id, claim.text, paper, ours, difference,
+                     claim.unit, claim.assumed);
 }
 
 const char* name_of(ClaimRelation relation) {
+  if (relation == ClaimRelation::none) return "none";
   if (relation == ClaimRelation::about) return "about";
   return relation == ClaimRelation::above ? "above" : "below";
 }
@@ -38,14 +41,15 @@ nlohmann::json json_of(const PaperClaims& paper, const ClaimResult& claim) {
     if (claim.assumed.find(each.letter) != std::string::npos) assumed.push_back(each.text);
   }
   const std::optional<bool> holds = claim.holds();
+  const bool claimed = claim.relation != ClaimRelation::none;
   return {{"paper_name", paper.paper},
           {"id", claim.id},
           {"text", claim.text},
           {"unit", claim.unit},
           {"relation", name_of(claim.relation)},
-          {"paper", claim.paper},
+          {"paper", claimed ? nlohmann::json(claim.paper) : nlohmann::json()},
           {"ours", claim.ours},
-          {"difference", claim.difference()},
+          {"difference", claimed ? nlohmann::json(claim.difference()) : nlohmann::json()},
           {"holds", holds ? nlohmann::json(*holds) : nlohmann::json()},
           {"assumed", assumed}};
 }
@@ -78,7 +82,10 @@ nlohmann::json json_of(const PointTimes& times) {
   nlohmann::json json = {
       {"name", point.name}, {"machine", point.machine}, {"op", point.op}, {"m", point.m}, {"n", point.n},
       {"k", point.k},       {"ranks", point.ranks}};
-  if (!point.entries.empty()) {
+  if (!point.rows.empty()) json["rows"] = point.rows;
+  if (point.copies > 0) json["copies"] = point.copies;
+  if (!point.set.empty()) json["set"] = point.set;
+  if (!is_collective(point)) {
     json.update({{"gemm_ns", times.gemm_ns}, {"comm_ns", times.comm_ns}, {"sequential_ns", times.sequential_ns}});
   }
   json["ns"] = times.ns;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,8 @@
 #include "schedules/parts.hpp"
 #include "studies/claim_points.hpp"
 #include "studies/claims_table.hpp"
+#include "studies/combine_plans.hpp"
+#include "studies/dispatch_plans.hpp"
 #include "studies/t3_claims.hpp"
 #include "studies/t3_machine.hpp"
 #include "studies/t3_study.hpp"
@@ -70,13 +73,17 @@ void check_machine_flags(const Claims& flags, const std::vector<std::string>& pa
     require(!set.starts_with("compute.units="), "--set {}: claims are about 80 and 160 units, and parts of 80", set);
 }
 
-using Machines = std::map<std::string, Machine>;
+// By name and values of their own.
+using MachineKey = std::pair<std::string, std::vector<std::string>>;
+using Machines = std::map<MachineKey, Machine>;
+
+MachineKey key_of(const ClaimPoint& point) { return {point.machine, point.set}; }
 
 Machines machines_of(const std::vector<ClaimPoint>& points, const std::vector<std::string>& set) {
   Machines machines;
   for (const ClaimPoint& point : points) {
-    if (machines.contains(point.machine)) continue;
-    machines[point.machine] = with_values(load_machine(point.machine), set);
+    if (machines.contains(key_of(point))) continue;
+    machines[key_of(point)] = with_values(with_values(load_machine(point.machine), point.set), set);
   }
   return machines;
 }
@@ -92,6 +99,38 @@ PointTimes collective_times(const ClaimPoint& point, const Machine& machine) {
   return times;
 }
 
+// Those of a plan of library calls.
+PointTimes serial_times(const ClaimPoint& point, const Plan& plan, const Machine& machine) {
+  return {.point = point,
+          .gemm_ns = ns_of(gemm_only(plan), machine),
+          .comm_ns = ns_of(communication_only(plan), machine),
+          .sequential_ns = ns_of(plan, machine)};
+}
+
+// An all-to-all and the GEMM of each rank's expert.
+PointTimes dispatch_times(const ClaimPoint& point, const Machine& machine) {
+  const Dispatch dispatch{.rows = point.rows, .n = point.n, .k = point.k};
+  PointTimes times = serial_times(point, dispatch_plan(dispatch, DispatchWay::serial), machine);
+  times.ns["shards"] = ns_of(dispatch_plan(dispatch, DispatchWay::shards), machine);
+  times.ns["chunks"] = ns_of(dispatch_plan(dispatch, DispatchWay::chunks), machine);
+  times.ns["tiles"] = ns_of(dispatch_plan(dispatch, DispatchWay::tiles), machine);
+  return times;
+}
+
+// The GEMM of each rank's expert and an all-to-all; the kernel has the fastest of the tiles of the library's model.
+PointTimes combine_times(const ClaimPoint& point, const Machine& machine) {
+  constexpr std::pair<int64_t, int64_t> kTiles[] = {{256, 128}, {128, 256}, {128, 192}, {128, 160},
+                                                    {128, 128}, {128, 64},  {64, 256},  {64, 128}};
+  const Combine combine{
+      .ranks = point.ranks, .rows = point.m / point.ranks, .n = point.n, .k = point.k, .copies = point.copies};
+  PointTimes times = serial_times(point, combine_in_turn(combine), machine);
+  double least_ns = std::numeric_limits<double>::infinity();
+  for (const auto& [tile_m, tile_n] : kTiles)
+    least_ns = std::min(least_ns, ns_of(combine_by_tiles(combine, tile_m, tile_n), machine));
+  times.ns["tiles"] = least_ns;
+  return times;
+}
+
 bool is_kernel(const Config& config) { return config.schedule == "fused" && config.compute == Provider::tiles; }
 
 SimulatedPlan simulated_entry(const ClaimEntry& entry, const Problem& problem, const Team& team,
@@ -104,7 +143,9 @@ SimulatedPlan simulated_entry(const ClaimEntry& entry, const Problem& problem, c
 }
 
 PointTimes simulate_point(const ClaimPoint& point, const Machine& machine) {
-  if (point.entries.empty()) return collective_times(point, machine);
+  if (is_collective(point)) return collective_times(point, machine);
+  if (!point.rows.empty()) return dispatch_times(point, machine);
+  if (point.copies > 0) return combine_times(point, machine);
   Options options;
   options.ranks = point.ranks;
   Problem problem = problem_of(options, point.op, point.m, point.n, point.k);
@@ -124,7 +165,7 @@ PointTimes simulate_point(const ClaimPoint& point, const Machine& machine) {
 ClaimTimes simulate_points(const std::vector<ClaimPoint>& points, const Machines& machines) {
   ClaimTimes times(points.size());
   on_all_cores(points.size(), "shapes",
-               [&](size_t i) { times[i] = simulate_point(points[i], machines.at(points[i].machine)); });
+               [&](size_t i) { times[i] = simulate_point(points[i], machines.at(key_of(points[i]))); });
   return times;
 }
 
@@ -133,7 +174,7 @@ PaperClaims claims_of_points(const PointPaper& paper, const std::vector<std::str
   const std::vector<ClaimPoint> points = paper.points();
   const Machines machines = machines_of(points, set);
   const ClaimTimes times = simulate_points(points, machines);
-  for (const auto& [name, machine] : machines) {
+  for (const auto& [key, machine] : machines) {
     const nlohmann::json json = machine;
     auto& known = result["machines"];
     if (std::ranges::find(known, json) == known.end()) known.push_back(json);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lower/fix_groups.hpp"
 #include "studies/claim_points.hpp"
 
 namespace tilewire::cli {
@@ -14,13 +15,15 @@ constexpr int kRanks = 8;
 // Chunks of a shard: one for each GPU (section III-A).
 constexpr int64_t kFiner = 8;
 constexpr int64_t kTile = 256;
+// Experts of a token, as in Mixtral.
+constexpr int64_t kTopK = 2;
 
 struct Scenario {
   const char* name;
   int64_t m, n, k;
 };
 
-// Table I, sizes over all GPUs. NOTE: g12 has more tiles than a plan may have; g13 to g16 are all-to-alls.
+// Table I, sizes over all GPUs. NOTE: g12 has more tiles than a plan may have.
 constexpr Scenario kScenarios[] = {
     {"g1", 16384, 16384, 131072},   {"g2", 131072, 16384, 16384},  {"g3", 53248, 16384, 131072},
     {"g4", 131072, 53248, 16384},   {"g5", 8192, 8192, 262144},    {"g6", 262144, 8192, 8192},
@@ -30,6 +33,15 @@ constexpr Scenario kScenarios[] = {
 // One gather of each size of A, 4 to 16 GiB.
 constexpr Scenario kGathers[] = {
     {"AG g2", 131072, 0, 16384}, {"AG g9", 196608, 0, 16384}, {"AG g11", 1048576, 0, 8192}};
+
+// All-to-alls to one expert on each GPU. NOTE: g13 has a quarter of its rows, since all have more tiles than a plan may
+// have; both times are in proportion to rows.
+constexpr Scenario kDispatches[] = {{"g13", 1607680 / 4, 57344, 8192},
+                                    {"g14", 147456, 28672, 4096},
+                                    {"g15", 327680, 28672, 4096},
+                                    {"g16", 229376, 28672, 4096}};
+constexpr const char* kEven = "even";
+constexpr const char* kSkewed = "skewed";
 
 using Times = ClaimTimes;
 using Value = double (*)(const PointTimes&);
@@ -41,26 +53,33 @@ double shard(const PointTimes& each) { return each.sequential_ns / each.of("shar
 double tiles(const PointTimes& each) { return each.sequential_ns / each.of("tiles"); }
 double calls(const PointTimes& each) { return each.sequential_ns / each.of("calls"); }
 double chunks_slower(const PointTimes& each) { return each.of("chunks alone") / each.of("shards alone"); }
+double chunked(const PointTimes& each) { return each.sequential_ns / each.of("chunks"); }
+double shard_by_shard(const PointTimes& each) { return each.sequential_ns / each.of("shards"); }
 double units_slower(const PointTimes& each) { return each.of("units") / each.of("tiles"); }
 
 std::vector<double> all(const Times& times, Value value) {
   return values_of(
       times, [](const ClaimPoint& point) { return !point.entries.empty(); }, value);
 }
+std::vector<double> even(const Times& times, Value value) {
+  return values_of(
+      times, [](const ClaimPoint& point) { return point.name.ends_with(kEven); }, value);
+}
+std::vector<double> skewed(const Times& times, Value value) {
+  return values_of(
+      times, [](const ClaimPoint& point) { return point.name.ends_with(kSkewed); }, value);
+}
 std::vector<double> rows(const Times& times, Value value) {
   return values_of(
       times, [](const ClaimPoint& point) { return !point.entries.empty() && by_rows(point); }, value);
 }
-std::vector<double> gathers(const Times& times, Value value) {
-  return values_of(
-      times, [](const ClaimPoint& point) { return point.entries.empty(); }, value);
-}
+std::vector<double> gathers(const Times& times, Value value) { return values_of(times, is_collective, value); }
 
 // The time of a ring gather over that of the library's gather of the same matrix.
 std::vector<double> ring_over_library(const Times& times) {
   std::vector<double> ratios;
   for (const PointTimes& each : times) {
-    if (!each.point.entries.empty()) continue;
+    if (!is_collective(each.point)) continue;
     const auto same = std::ranges::find_if(times, [&](const PointTimes& other) {
       return !other.point.entries.empty() && other.point.m == each.point.m && other.point.k == each.point.k;
     });
@@ -81,6 +100,14 @@ std::vector<double> eighths(const Times& times) {
 double share_of_ideal(const Times& times, Value value) {
   return 100 * gain(geomean(rows(times, value))) / gain(geomean(rows(times, ideal)));
 }
+
+// The gain in % of the gain of ideal overlap, of all-to-alls.
+double share_of_dispatch(const std::vector<double>& speedups, const std::vector<double>& ideals) {
+  return 100 * gain(geomean(speedups)) / gain(geomean(ideals));
+}
+
+// How much longer than with even routing a way takes.
+double skew(const Times& times, Value ns) { return geomean(skewed(times, ns)) / geomean(even(times, ns)); }
 
 using S = const Times&;
 
@@ -103,6 +130,30 @@ constexpr Claim<Times> kClaims[] = {
      [](S s) { return gain(geomean(eighths(s))); }},
     {"QC16", "copies by compute units: slower, geomean", 0, "%", "SGKUE",
      [](S s) { return gain(geomean(rows(s, units_slower))); }, ClaimRelation::above},
+    {"QC01", "g13 to g16, even: ideal over serial, most", 1.7, "x", "XGC", [](S s) { return most(even(s, ideal)); },
+     ClaimRelation::below},
+    {"QC02", "g13 to g16, even: shard by shard, most", 1, "x", "XGCE",
+     [](S s) { return most(even(s, shard_by_shard)); }, ClaimRelation::below},
+    {"QC04", "g13 to g16, even: a GEMM call each, most", 1.6, "x", "XGCOE", [](S s) { return most(even(s, chunked)); },
+     ClaimRelation::below},
+    {"QC04", "g13 to g16, even: one kernel, most", 1.6, "x", "XGCKE", [](S s) { return most(even(s, tiles)); },
+     ClaimRelation::below},
+    {"QC09", "g13 to g16, even: a GEMM call each, share", 46, "%", "XGCOIE",
+     [](S s) { return share_of_dispatch(even(s, chunked), even(s, ideal)); }},
+    {"QC09", "g13 to g16, even: one kernel, share", 46, "%", "XGCKIE",
+     [](S s) { return share_of_dispatch(even(s, tiles), even(s, ideal)); }},
+    {"QC01", "g13 to g16, skewed: ideal over serial, most", 0, "x", "XZGC", [](S s) { return most(skewed(s, ideal)); },
+     ClaimRelation::none},
+    {"QC02", "g13 to g16, skewed: shard by shard, most", 0, "x", "XZGCE",
+     [](S s) { return most(skewed(s, shard_by_shard)); }, ClaimRelation::none},
+    {"QC04", "g13 to g16, skewed: a GEMM call each, most", 0, "x", "XZGCOE",
+     [](S s) { return most(skewed(s, chunked)); }, ClaimRelation::none},
+    {"QC04", "g13 to g16, skewed: one kernel, most", 0, "x", "XZGCKE", [](S s) { return most(skewed(s, tiles)); },
+     ClaimRelation::none},
+    {"QC01", "g13 to g16, skewed: serial over even, geomean", 0, "x", "XZGC",
+     [](S s) { return skew(s, [](const PointTimes& each) { return each.sequential_ns; }); }, ClaimRelation::none},
+    {"QC04", "g13 to g16, skewed: one kernel over even, geomean", 0, "x", "XZGCKE",
+     [](S s) { return skew(s, [](const PointTimes& each) { return each.of("tiles"); }); }, ClaimRelation::none},
 };
 
 std::vector<NotCovered> not_covered() {
@@ -132,7 +183,16 @@ std::vector<ClaimAssumption> assumptions() {
   return {
       {'S',
        "Table I's sizes are of all GPUs, N is divided among them, A is gathered, 16 bit; without g12 (more than 2^20 "
-       "tiles) and g13 to g16 (all-to-all)"},
+       "tiles)"},
+      {'X',
+       "g13 to g16: an all-to-all sends rows to one expert on each GPU, which has all of N; M / 8 rows come to each, "
+       "an "
+       "eighth of them from each GPU; g13 with a quarter of its rows; what the paper says of all scenarios is said of "
+       "these, too"},
+      {'Z',
+       "skewed: the experts take 1, 1/2, ... 1/8 of what the first one takes; the library's all-to-all is padded to "
+       "the "
+       "most rows; the paper says nothing about skew"},
       {'G', "speed of GEMMs: compute.efficiency, tile_ns; hipBLASLt is the library's model"},
       {'C', "RCCL: all peers at once, with overheads.collective_ns and collective_efficiency = 0.8"},
       {'K',
@@ -187,6 +247,15 @@ std::vector<ClaimEntry> entries_of(const Scenario& scenario) {
   return entries;
 }
 
+// Rows of one expert on each GPU.
+std::vector<int64_t> rows_of_experts(int64_t rows, bool is_even) {
+  RouteParams route{.experts = kRanks};
+  for (int64_t expert = 0; expert < kRanks; ++expert) route.groups.push_back({.expert = expert});
+  Task task{.route = route};
+  task.reads = {{.rows = rows / kTopK, .cols = kTopK}};
+  return is_even ? uniform_rows(task) : zipf_rows(task);
+}
+
 }  // namespace
 
 std::vector<ClaimPoint> ficco_points() {
@@ -209,6 +278,18 @@ std::vector<ClaimPoint> ficco_points() {
                         .m = each.m / parts,
                         .k = each.k,
                         .ranks = kRanks});
+    }
+  }
+  for (const Scenario& each : kDispatches) {
+    for (const bool is_even : {true, false}) {
+      points.push_back({.name = std::string(each.name) + " " + (is_even ? kEven : kSkewed),
+                        .machine = kMachine,
+                        .op = "dispatch_gemm",
+                        .m = each.m,
+                        .n = each.n,
+                        .k = each.k,
+                        .ranks = kRanks,
+                        .rows = rows_of_experts(each.m, is_even)});
     }
   }
   return points;

@@ -22,6 +22,8 @@ ClaimTimes made_up(const std::vector<ClaimPoint>& points) {
     PointTimes& each =
         times.emplace_back(PointTimes{.point = point, .gemm_ns = 100, .comm_ns = 100, .sequential_ns = 200});
     for (const ClaimEntry& entry : point.entries) each.ns[entry.name] = 200;
+    if (!point.rows.empty()) each.ns = {{"shards", 200}, {"chunks", 200}, {"tiles", 200}};
+    if (point.copies > 0) each.ns = {{"tiles", 200}};
   }
   return times;
 }
@@ -47,6 +49,8 @@ TEST(Claims, OneSidedClaimsHoldOrFail) {
   claim.relation = ClaimRelation::about;
   EXPECT_EQ(claim.holds(), std::nullopt);
   EXPECT_DOUBLE_EQ(claim.difference(), 1);
+  claim.relation = ClaimRelation::none;
+  EXPECT_EQ(claim.holds(), std::nullopt);
 }
 
 TEST(Claims, EachIsAnsweredOrSaysWhyNot) {
@@ -55,7 +59,7 @@ TEST(Claims, EachIsAnsweredOrSaysWhyNot) {
   for (PointTimes& each : ficco) each.ns.insert({{"direct", 1}, {"ring", 1}});
   expect_all_answered(ficco_claims(ficco), "QC", 20);
   expect_all_answered(distfuse_claims(made_up(distfuse_points())), "QD", 14);
-  expect_all_answered(fused_claims({}), "QA", 22);
+  expect_all_answered(fused_claims(made_up(fused_points())), "QA", 22);
 }
 
 TEST(Claims, WhatWasNotSimulatedIsADefect) {
@@ -117,10 +121,11 @@ TEST(FiccoClaims, ChunksAreEighthsOfShards) {
   int gathers = 0;
   for (const ClaimPoint& point : points) {
     EXPECT_EQ(point.machine, "mi300x_mesh8");
-    if (point.entries.empty()) {
+    if (is_collective(point)) {
       ++gathers;
       continue;
     }
+    if (!point.rows.empty()) continue;
     EXPECT_EQ(point.entries[0].name, "shard");
     EXPECT_TRUE(has(point.entries[0], "algorithm=ring")) << "from peer to peer";
     EXPECT_FALSE(std::ranges::any_of(point.entries[0].set, [](const std::string& set) {
@@ -136,16 +141,48 @@ TEST(FiccoClaims, ChunksAreEighthsOfShards) {
   }
   EXPECT_EQ(by_rows, 7) << "g2, g4, g6, g8 to g11";
   EXPECT_EQ(gathers, 6) << "three of them, whole and an eighth";
-  EXPECT_EQ(points.size() - 6, 11) << "g1 to g11";
+  EXPECT_EQ(points.size() - 6 - 8, 11) << "g1 to g11";
+}
+
+TEST(FiccoClaims, ExpertsTakeAllRows) {
+  int even = 0;
+  int skewed = 0;
+  for (const ClaimPoint& point : ficco_points()) {
+    if (point.rows.empty()) continue;
+    ASSERT_EQ(point.rows.size(), 8) << point.name;
+    EXPECT_TRUE(point.n == 57344 || point.n == 28672) << "all of N";
+    int64_t rows = 0;
+    for (const int64_t each : point.rows) rows += each;
+    EXPECT_NEAR(static_cast<double>(rows), static_cast<double>(point.m), 4) << point.name << ", rounded";
+    const auto [least, most] = std::ranges::minmax(point.rows);
+    if (point.name.ends_with("even")) {
+      ++even;
+      EXPECT_EQ(most, least);
+      EXPECT_EQ(most, point.m / 8);
+    } else {
+      ++skewed;
+      EXPECT_NEAR(static_cast<double>(most) / static_cast<double>(least), 8, 0.01) << "1 and 1/8";
+    }
+  }
+  EXPECT_EQ(even, 4) << "g13 to g16";
+  EXPECT_EQ(skewed, 4);
 }
 
 TEST(FiccoClaims, FiguresByHand) {
   ClaimTimes times = made_up(ficco_points());
   bool whole = false;
   for (PointTimes& each : times) {
-    if (each.point.entries.empty()) {
+    if (is_collective(each.point)) {
       whole = !whole;
       each.ns = {{"direct", whole ? 80 : 11}, {"ring", whole ? 560 : 77}};
+      continue;
+    }
+    if (!each.point.rows.empty()) {
+      const bool even = each.point.name.ends_with("even");
+      each.gemm_ns = even ? 100 : 200;
+      each.comm_ns = even ? 50 : 100;
+      each.sequential_ns = !even ? 300 : each.point.name.starts_with("g14") ? 165 : 150;
+      each.ns = {{"shards", even ? 200 : 400}, {"chunks", even ? 125 : 250}, {"tiles", even ? 120 : 240}};
       continue;
     }
     each.comm_ns = 50;
@@ -159,14 +196,55 @@ TEST(FiccoClaims, FiguresByHand) {
     each.ns["units"] = each.ns["tiles"] * 1.5;
   }
   const std::vector<ClaimResult> results = ficco_claims(times).claims;
-  expect_claim(results, "QC01", {1.8});
-  expect_claim(results, "QC02", {4, 560.0 / 50, 0.9});
-  expect_claim(results, "QC04", {1.2, 1});
+  const double one_of_four = std::pow(1.1, 0.25);  // g14, even: 165 instead of 150
+  expect_claim(results, "QC01", {1.8, 1.65, 1.5, 2 / one_of_four});
+  expect_claim(results, "QC02", {4, 560.0 / 50, 0.9, 0.825, 0.75});
+  expect_claim(results, "QC04", {1.2, 1, 1.32, 1.375, 1.2, 1.25, 2});
   const double ideal = std::pow(1.8 * std::pow(1.5, 6), 1.0 / 7);
-  expect_claim(results, "QC09", {100 * 0.2 / (ideal - 1), 0});
+  const double ideal_of_experts = 1.5 * one_of_four - 1;
+  expect_claim(results, "QC09",
+               {100 * 0.2 / (ideal - 1), 0, 100 * (1.2 * one_of_four - 1) / ideal_of_experts,
+                100 * (1.25 * one_of_four - 1) / ideal_of_experts});
   expect_claim(results, "QC11", {4});
   expect_claim(results, "QC12", {10});
   expect_claim(results, "QC16", {50});
+}
+
+TEST(FusedClaims, ShapesAreOnes) {
+  int vectors = 0;
+  int once = 0;
+  int twice = 0;
+  for (const ClaimPoint& point : fused_points()) {
+    EXPECT_EQ(point.machine, "mi210x4");
+    EXPECT_EQ(point.ranks, 4);
+    if (point.copies == 0) {
+      ++vectors;
+      EXPECT_TRUE(point.set.empty());
+      continue;
+    }
+    EXPECT_EQ(point.set, std::vector<std::string>{"compute.efficiency=0.68"}) << "Triton's GEMM";
+    EXPECT_TRUE(point.m >= 2048 && point.m <= 16384) << "two rows of each token";
+    ++(point.copies == 1 ? once : twice);
+  }
+  EXPECT_EQ(vectors, 8);
+  EXPECT_EQ(once, 16);
+  EXPECT_EQ(twice, 16);
+}
+
+TEST(FusedClaims, FiguresByHand) {
+  ClaimTimes times = made_up(fused_points());
+  for (PointTimes& each : times) {
+    const bool tutel = each.point.k == 2048;
+    if (each.point.copies == 0) {
+      each.ns["gemv"] = each.point.n == 65536 ? 198 : 190;
+    } else {
+      each.ns["tiles"] = each.point.copies == 1 ? (tutel ? 160 : 180) : (tutel ? 140 : 190);
+    }
+  }
+  const std::vector<ClaimResult> results = fused_claims(times).claims;
+  expect_claim(results, "QA10", {4, 5});
+  expect_claim(results, "QA11", {-4});
+  expect_claim(results, "QA12", {12.5, 20, 11.25, 30});
 }
 
 TEST(DistfuseClaims, FiguresByHand) {

@@ -99,8 +99,11 @@ TEST(SimClaims, PapersInTheOrderOfTheTable) {
 // The all-reduce of a longer vector is a smaller part of the time; a slower RCCL is a larger one.
 TEST(SimClaims, FusedGemvGainsWhereItsAllReduceCounts) {
   const json result = claims_json("--paper fused_collectives");
-  ASSERT_EQ(result["points"].size(), 8);
-  for (const json& point : result["points"]) EXPECT_LT(point["ns"]["gemv"], point["sequential_ns"]) << point;
+  ASSERT_EQ(result["points"].size(), 8 + 2 * 16);
+  for (const json& point : result["points"]) {
+    const json& ns = point["ns"];
+    EXPECT_LT(ns.contains("gemv") ? ns["gemv"] : ns["tiles"], point["sequential_ns"]) << point;
+  }
   const auto lower = [](const json& point) {
     return 1 - point["ns"]["gemv"].get<double>() / point["sequential_ns"].get<double>();
   };
@@ -110,6 +113,28 @@ TEST(SimClaims, FusedGemvGainsWhereItsAllReduceCounts) {
   const json slower = claims_json("--paper fused_collectives --set overheads.collective_ns=20000");
   const char* const mean = "GEMV + all-reduce: lower latency, mean";
   EXPECT_GT(ours(slower, mean), 2 * ours(result, mean));
+}
+
+// What decides the gain of GEMM + all-to-all: the share of the exchange, so the speed of the GEMM and of the links.
+TEST(SimClaims, FusedExchangeGainsByItsShare) {
+  const char* const mean = "GEMM + all-to-all: lower latency, mean";
+  const double as_assumed = ours(claims_json("--paper fused_collectives"), mean);
+  EXPECT_NEAR(as_assumed, 12, 6);
+  const double slow_gemm = ours(claims_json("--paper fused_collectives --set compute.efficiency=0.3"), mean);
+  EXPECT_LT(slow_gemm, as_assumed) << "a value of --set replaces that of the shapes";
+  const double slow_links = ours(claims_json("--paper fused_collectives --set links.bandwidth_GBps=20"), mean);
+  EXPECT_GT(slow_links, as_assumed);
+}
+
+TEST(SimClaims, OwnFiguresHaveNoPapers) {
+  const json result = claims_json("--paper ficco");
+  int own = 0;
+  for (const json& claim : result["claims"]) {
+    EXPECT_EQ(claim["relation"] == "none", claim["paper"].is_null()) << claim;
+    EXPECT_EQ(claim["paper"].is_null(), claim["difference"].is_null()) << claim;
+    own += claim["paper"].is_null() ? 1 : 0;
+  }
+  EXPECT_EQ(own, 6) << "of skewed routing";
 }
 
 struct ClaimsRefusal {
