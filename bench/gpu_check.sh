@@ -245,7 +245,8 @@ run_tests() {
 run_benchmarks() {
   # The configs are each schedule's own choice for GPUs; peers.py measures the large shapes.
   if [[ $gpus -gt 1 ]]; then
-    measure verified all_gather_gemm gemm_reduce_scatter gemm_all_reduce gemm_all_to_all gemm_all_to_all_rows -m 2048 -n 2048 -k 2048
+    measure verified all_gather_gemm gemm_reduce_scatter gemm_all_reduce gemm_all_to_all gemm_all_to_all_rows \
+      -m 2048 -n 2048 -k 2048
     # The cost of a trace: total_us and traced_us of the first row.
     measure traced gemm_reduce_scatter -m 8192 -n 8192 -k 8192 --schedule fused --set tile_m=128 --set tile_n=256 \
       --set cluster_m=2 --set group_m=16 --set transport=tma --no-verify --trace "$results/trace.json"

@@ -192,10 +192,12 @@ void Expected::State::compare_exact(Comparison& into, const Verified& target, co
   }
 }
 
-// Recompute rows whose dot product is NaN or Inf, in batches, until a row is wrong: their dot products prove little.
+// Recompute rows whose dot product is NaN or Inf, in batches, until one of them is wrong: their dot products prove
+// little.
 void Expected::State::compare_doubtful(Comparison& into, const Verified& target, const std::vector<int64_t>& rows,
                                        const Tensor& out, double step) const {
-  for (size_t begin = 0; begin < rows.size() && into.wrong == 0; begin += kDoubtfulRows) {
+  const int64_t known = into.wrong;
+  for (size_t begin = 0; begin < rows.size() && into.wrong == known; begin += kDoubtfulRows) {
     const size_t end = std::min(rows.size(), begin + kDoubtfulRows);
     ExactRows exact{{rows.begin() + begin, rows.begin() + end}};
     exact.values = inputs.exact_rows(target.part, exact.rows);

@@ -149,7 +149,7 @@ TEST(VerifyOwnB, RowsOfAnotherMakerAreWrong) {
     for (int64_t col = 0; col < out.cols; ++col) std::swap(element_of(out, 3, col), element_of(out, 8 + 3, col));
     const Comparison result = world.compare(options, tolerance_of(problem, {}));
     EXPECT_EQ(result.first.substr(0, 20), "row 3 of c on rank 1") << result.first;
-    EXPECT_EQ(world.compare({}, tolerance_of(problem, {})).wrong, 2);
+    EXPECT_GE(result.wrong, 2);
   }
   World world(problem, random_inputs(problem, kRanks, 8));
   element_of(world.outputs(1)[0], 8 + 3, 5) += 1;

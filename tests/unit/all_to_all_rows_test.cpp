@@ -14,21 +14,21 @@
 namespace tilewire {
 namespace {
 
-constexpr const char* kOp = "gemm_all_to_all_rows";
+constexpr const char* kAllToAllRows = "gemm_all_to_all_rows";
 
-Problem problem_of(int64_t m = 64, int64_t n = 48) { return {.op = kOp, .m = m, .n = n, .k = 32}; }
+Problem rows_problem(int64_t m = 64, int64_t n = 48) { return {.op = kAllToAllRows, .m = m, .n = n, .k = 32}; }
 
-Plan proven(const Problem& problem, int ranks, const Config& config) {
+Plan proven_rows(const Problem& problem, int ranks, const Config& config) {
   Plan plan = make_plan(problem, {.num_ranks = ranks}, config);
   require_proven(plan);
   return plan;
 }
 
-const Buffer& buffer_of(const std::vector<Buffer>& buffers, const std::string& name) {
+const Buffer& buffer_named(const std::vector<Buffer>& buffers, const std::string& name) {
   return *std::ranges::find(buffers, name, &Buffer::name);
 }
 
-std::vector<const Task*> products_of(const Plan& plan, int rank) {
+std::vector<const Task*> products_on(const Plan& plan, int rank) {
   std::vector<const Task*> found;
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
@@ -38,18 +38,18 @@ std::vector<const Task*> products_of(const Plan& plan, int rank) {
   return found;
 }
 
-std::string reason(const Problem& problem, const Config& config, int ranks = 4) {
+std::string why_refused(const Problem& problem, const Config& config, int ranks = 4) {
   return find_schedule(config.schedule).refuses(problem, {.num_ranks = ranks}, config).value_or("");
 }
 
 /// 7 rows on 3 ranks: 3, 3 and 1, of which each rank gets 1, 1 and 1; 1, 1 and 1; 1, 0 and 0.
 TEST(AllToAllRows, ShapesFollowTheCeilingRuleTwice) {
-  Problem problem = problem_of(7, 5);
+  Problem problem = rows_problem(7, 5);
   problem.epilogue = {{EpilogueKind::bias}, {EpilogueKind::residual}};
-  const std::vector<Buffer> buffers = find_operator(kOp).buffers(problem, 3);
+  const std::vector<Buffer> buffers = find_operator(kAllToAllRows).buffers(problem, 3);
   const auto rows = [&](const char* name) {
     std::vector<int64_t> each;
-    for (int rank = 0; rank < 3; ++rank) each.push_back(shape_on(buffer_of(buffers, name), rank).rows);
+    for (int rank = 0; rank < 3; ++rank) each.push_back(shape_on(buffer_named(buffers, name), rank).rows);
     return each;
   };
   EXPECT_EQ(rows("a"), (std::vector<int64_t>{3, 3, 1}));
@@ -66,7 +66,7 @@ TEST(AllToAllRows, ShapesFollowTheCeilingRuleTwice) {
 
 TEST(AllToAllRows, EachBlockOfTheOutputNamesItsMaker) {
   std::vector<Meaning> of_c;
-  for (const Meaning& meaning : find_operator(kOp).meanings(problem_of(7, 5), 3)) {
+  for (const Meaning& meaning : find_operator(kAllToAllRows).meanings(rows_problem(7, 5), 3)) {
     if (meaning.role == Role::partial && meaning.rank == 1) of_c.push_back(meaning);
   }
   const auto block = [](int64_t row, int64_t col, Range rows) {
@@ -77,12 +77,12 @@ TEST(AllToAllRows, EachBlockOfTheOutputNamesItsMaker) {
 }
 
 TEST(AllToAllRows, TilesGoStraightToTheRowsOfTheirMaker) {
-  Problem problem = problem_of();
+  Problem problem = rows_problem();
   problem.arena = {"c"};
-  const Plan plan = proven(problem, 4, {.tile_m = 4, .tile_n = 16});
+  const Plan plan = proven_rows(problem, 4, {.tile_m = 4, .tile_n = 16});
   for (const Buffer& buffer : plan.buffers) EXPECT_NE(buffer.scope, Scope::symmetric) << buffer.name;
   std::vector<int> owners;
-  for (const Task* tile : products_of(plan, 1)) {
+  for (const Task* tile : products_on(plan, 1)) {
     ASSERT_EQ(tile->writes.size(), 1U);
     const Region& to = tile->writes[0].to;
     EXPECT_EQ(plan.buffers[to.buffer].name, "c");
@@ -98,13 +98,13 @@ TEST(AllToAllRows, TilesGoStraightToTheRowsOfTheirMaker) {
 TEST(AllToAllRows, MovesWhatItMust) {
   for (const int ranks : {1, 2, 3, 4, 7}) {
     for (const bool arena : {false, true}) {
-      Problem problem = problem_of(61, 20);
+      Problem problem = rows_problem(61, 20);
       if (arena) problem.arena = {"c"};
       const std::vector<Config> variants =
           all_variants(problem, {.num_ranks = ranks}, {.tile_m = 4, .tile_n = 8, .chunk_rows = 3});
       EXPECT_GT(variants.size(), 3U);
       for (const Config& config : testing::every(variants)) {
-        const CheckResult result = check(proven(problem, ranks, config));
+        const CheckResult result = check(proven_rows(problem, ranks, config));
         EXPECT_EQ(result.total_bytes, result.least_bytes) << ranks;
       }
     }
@@ -113,20 +113,21 @@ TEST(AllToAllRows, MovesWhatItMust) {
 
 TEST(AllToAllRows, OfTheLibraryAreOneProductAndOneCollective) {
   const Config config{.schedule = "sequential", .compute = Provider::library, .collective = Provider::library};
-  const Plan plan = proven(problem_of(), 4, config);
+  const Plan plan = proven_rows(rows_problem(), 4, config);
   for (const Lane& lane : plan.lanes) {
     ASSERT_EQ(lane.tasks.size(), 2U);
     EXPECT_EQ(result_shape(lane.tasks[0]), (Shape{16, 48}));
     EXPECT_EQ(lane.tasks[1].collective, Collective::all_to_all);
   }
-  EXPECT_EQ(reason(problem_of(64, 47), config), "") << "columns are not cut";
-  EXPECT_NE(reason(problem_of(63), config).find("63 rows on 4 ranks"), std::string::npos);
-  EXPECT_NE(reason(problem_of(68), config).find("68 rows on 4 ranks"), std::string::npos) << "17 rows for 4 ranks";
+  EXPECT_EQ(why_refused(rows_problem(64, 47), config), "") << "columns are not cut";
+  EXPECT_NE(why_refused(rows_problem(63), config).find("63 rows on 4 ranks"), std::string::npos);
+  EXPECT_NE(why_refused(rows_problem(68), config).find("68 rows on 4 ranks"), std::string::npos)
+      << "17 rows for 4 ranks";
 }
 
 /// With equal shapes, too: peers store rows of the output before the rank has read its residual.
 TEST(AllToAllRows, TheResidualIsInPlaceOnARankAlone) {
-  Problem problem = problem_of();
+  Problem problem = rows_problem();
   problem.epilogue = {{EpilogueKind::residual}};
   EXPECT_TRUE(in_place_pairs(make_plan(problem, {.num_ranks = 4}, {})).empty());
   EXPECT_EQ(in_place_pairs(make_plan(problem, {.num_ranks = 1}, {})).size(), 1U);
@@ -134,10 +135,10 @@ TEST(AllToAllRows, TheResidualIsInPlaceOnARankAlone) {
 
 /// Block r is made with the B of its maker: rows that change places at their owner are refused.
 TEST(AllToAllRows, RowsOfAnotherMakerAreRefused) {
-  Problem problem = problem_of();
+  Problem problem = rows_problem();
   problem.arena = {"c"};
   const Config config{.tile_m = 4, .tile_n = 48};
-  Plan plan = proven(problem, 4, config);
+  Plan plan = proven_rows(problem, 4, config);
   std::vector<Write*> of_rank_3;
   for (Lane& lane : plan.lanes) {
     for (Task& task : lane.tasks) {
@@ -154,9 +155,9 @@ TEST(AllToAllRows, RowsOfAnotherMakerAreRefused) {
 }
 
 TEST(AllToAllRows, EveryRowOfTheOutputNeedsOneMeaning) {
-  const Plan plan = proven(problem_of(), 2, {});
+  const Plan plan = proven_rows(rows_problem(), 2, {});
   const auto text = [&](const std::function<void(Meaning&)>& change) {
-    Specification wanted = specification_of(problem_of(), 2);
+    Specification wanted = specification_of(rows_problem(), 2);
     change(*std::ranges::find(wanted.meanings, Role::partial, &Meaning::role));
     const CheckResult result = check(plan, wanted);
     return result.ok() ? "" : result.violations[0].text;
@@ -170,12 +171,12 @@ TEST(AllToAllRows, EveryRowOfTheOutputNeedsOneMeaning) {
 }
 
 TEST(AllToAllRows, WhatHasNoMeaningIsRefused) {
-  EXPECT_NE(reason(problem_of(), {.schedule = "two_stream"}).find("it knows only"), std::string::npos);
-  EXPECT_NE(reason(problem_of(), {.schedule = "track_trigger"}).find("it knows only"), std::string::npos);
-  EXPECT_NE(reason(problem_of(), {.transport = Transport::ll}).find("transport = ll"), std::string::npos);
-  EXPECT_NE(reason(problem_of(), {.wire = DType::fp32}).find("wire"), std::string::npos);
+  EXPECT_NE(why_refused(rows_problem(), {.schedule = "two_stream"}).find("it knows only"), std::string::npos);
+  EXPECT_NE(why_refused(rows_problem(), {.schedule = "track_trigger"}).find("it knows only"), std::string::npos);
+  EXPECT_NE(why_refused(rows_problem(), {.transport = Transport::ll}).find("transport = ll"), std::string::npos);
+  EXPECT_NE(why_refused(rows_problem(), {.wire = DType::fp32}).find("wire"), std::string::npos);
   const auto refused = [](const std::function<void(Problem&)>& change) {
-    Problem problem = problem_of();
+    Problem problem = rows_problem();
     change(problem);
     try {
       validate(problem, 4);

@@ -176,7 +176,7 @@ TEST(Handshakes, TheFirstPushOfAnEnginesLaneWaitsForAllItsPeers) {
   constexpr int kFive = 5;
   for (const int lanes : {1, 2, 7}) {
     for (const int64_t cols : {0, 32}) {
-      SCOPED_TRACE(testing::Message() << lanes << " lanes, cuts of " << cols << " columns");
+      SCOPED_TRACE(::testing::Message() << lanes << " lanes, cuts of " << cols << " columns");
       Config config{.tile_m = 16, .chunk_rows = 4, .chunk_cols = cols, .transport = Transport::copy_engine};
       config.copy_lanes = lanes;
       // 65 rows: shards of 13. 8: the last rank has none, and pushes nothing.

@@ -346,7 +346,9 @@ TEST(Rules, EveryAcceptedKnobChangesThePlan) {
       {"reduce_when", "after"}, {"copy_lanes", "2"},       {"wire", "fp32"},          {"transport", "copy_engine"},
       {"pacing", "lockstep"},   {"compute", "library"},    {"collective", "library"}};
   for (const char* op : testing::all_operator_names()) {
-    const Problem problem = testing::with_experts({.op = op, .m = 96, .n = 64, .k = 64, .reduction = Reduction::any});
+    // A block of a rank has several tiles, and more than 7 rows.
+    const int64_t m = has_own_b(find_operator(op).structure) ? 4 * 96 : 96;
+    const Problem problem = testing::with_experts({.op = op, .m = m, .n = 64, .k = 64, .reduction = Reduction::any});
     const Team team{.num_ranks = 4};
     for (const Config& config : testing::every(all_variants(problem, team, {.tile_m = 8, .tile_n = 8}))) {
       const Plan plan = make_plan(problem, team, config);
