@@ -134,6 +134,7 @@ def checked() -> None:
         ),
         (ops.matmul_all_reduce.default, (x, b, name, bias, None, "", True)),
         (ops.matmul_all_to_all.default, (x, b, name, bias)),
+        (ops.matmul_all_to_all_rows.default, (x, b, name, bias)),
         (ops.all_reduce.default, (x, name)),
         (ops.all_gather_matmul_out.default, (x, b, name, tensor(1, 2 * size * size, 8), None)),
         (
@@ -143,6 +144,7 @@ def checked() -> None:
         (ops.matmul_reduce_scatter_out.default, (x, b, name, tensor(1, 2, 8))),
         (ops.matmul_all_reduce_out.default, (x, b, name, tensor(1, 2 * size, 8))),
         (ops.matmul_all_to_all_out.default, (x, b, name, tensor(1, 2 * size * size, 8 // size))),
+        (ops.matmul_all_to_all_rows_out.default, (x, b, name, tensor(1, 2 * size, 8))),
         (ops.all_reduce_out.default, (x, name, tensor(1, 2 * size, 12))),
     ]
     for op, given in calls:
@@ -225,6 +227,12 @@ def epilogues() -> None:
     torch.ops.tilewire.matmul_all_to_all_out(x, b, name, place[:, :, :4], tensor(3, 4 * size))
     equal(place[:, :, :4], want)
     equal(place[:, :, 4:], torch.full((3 * size, 2, 5), -1.0))
+    # Each rank's own b, and blocks of rows to their owners.
+    made = [torch.relu(tensor(1 + r, 2 * size, 3, 12) @ tensor(5 + r, 12, 8) + tensor(7 + r, 8)) for r in range(size)]
+    got = tt.matmul_all_to_all_rows(
+        tensor(1 + rank, 2 * size, 3, 12), tensor(5 + rank, 12, 8), bias=tensor(7 + rank, 8), activation="relu"
+    )
+    equal(got, torch.cat([each.chunk(size)[rank] for each in made]))
     y, gathered = torch.empty(3 * size, 2, 4 * size), torch.empty(3 * size, 2, 12)
     torch.ops.tilewire.all_gather_matmul_out(x, b, name, y, gathered)
     equal(gathered, whole)
@@ -284,6 +292,7 @@ def misuse() -> None:
             "activation 'swiglu_pairs' of 7 columns, want an even number",
         ),
         (lambda: tt.matmul_all_to_all(x, b[:, : size + 1]), f"{size + 1} columns over {size} ranks"),
+        (lambda: tt.matmul_all_to_all_rows(tensor(1, size + 1, 12), b), f"{size + 1} rows over {size} ranks"),
         (lambda: tt.all_reduce(x, "nobody"), "nobody"),
         (lambda: tt.matmul_all_reduce(x, b, residual=torch.tensor(1.0)), "residual has no dimension"),
         (

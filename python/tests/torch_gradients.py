@@ -152,6 +152,10 @@ def gradients_of_gradients() -> None:
         parts = list(torch.chunk(x @ b, size, -1))
         return torch.cat(torch.distributed.nn.functional.all_to_all([torch.empty_like(parts[0]) for _ in parts], parts))
 
+    def all_to_all_rows(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        parts = list(torch.chunk(x @ b, size))
+        return torch.cat(torch.distributed.nn.functional.all_to_all([torch.empty_like(parts[0]) for _ in parts], parts))
+
     cases: list[tuple[Any, Any, tuple[int, ...], tuple[int, ...]]] = [
         (tt.all_gather_matmul, lambda x, b: gathered(x, 0) @ b, (6, 8), (8, 4)),
         (lambda x, b: tt.all_gather_matmul(x, [b, 2 * b])[1], lambda x, b: gathered(x, 0) @ (2 * b), (6, 8), (8, 4)),
@@ -173,6 +177,7 @@ def gradients_of_gradients() -> None:
         (tt.matmul_all_reduce, lambda x, b: Replicated.apply(x @ b), (6, 8), (8, 4)),
         (lambda x, b: tt.all_reduce(x * x) * b, lambda x, b: Replicated.apply(x * x) * b, (6, 8), (6, 8)),
         (tt.matmul_all_to_all, all_to_all, (6, 8), (8, 2 * size)),
+        (tt.matmul_all_to_all_rows, all_to_all_rows, (2 * size, 8), (8, 4)),
     ]
     for ours, theirs, *shapes in cases:
         results = []

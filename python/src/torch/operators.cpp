@@ -196,10 +196,11 @@ BLayout add_weights(const std::vector<TorchTensor>& all, std::vector<TorchMatrix
 /// Sizes of y: those of x, except for the first and the last dimension.
 std::vector<int64_t> sizes_of_result(const TorchRule& rule, const TorchTensor& x, int64_t cols, int num_ranks) {
   std::vector<int64_t> sizes(x.sizes().begin(), x.sizes().end());
-  if (sizes.size() > 1 && rule.m_by_ranks) sizes.front() *= num_ranks;
+  if (sizes.size() > 1 && rule.m_by_ranks && rule.keeps_rows) sizes.front() *= num_ranks;
   if (!rule.keeps_rows) {
     require(sizes.front() % num_ranks == 0, "{} rows over {} ranks: want a multiple", sizes.front(), num_ranks);
-    sizes.front() /= num_ranks;
+    // NOTE: rows that are exchanged come from all ranks.
+    if (!rule.m_by_ranks) sizes.front() /= num_ranks;
   }
   if (rule.product) sizes.back() = cols;
   return sizes;

@@ -29,7 +29,7 @@ struct TorchRule {
   bool m_by_ranks = false;    ///< m = rows x ranks; if not, m = rows
   bool n_by_ranks = false;    ///< the same for n and cols
   bool k_by_ranks = false;    ///< the same for k and depth
-  bool keeps_rows = false;    ///< y has all m rows; if not, this rank's shard
+  bool keeps_rows = false;    ///< y has all m rows; if not, this rank's shard, or its blocks of all ranks' rows
   bool keeps_cols = false;    ///< y has all n columns; if not, this rank's shard
   bool gathers_cols = false;  ///< x has a shard of the depth of b
   TorchOptions options{};
@@ -56,6 +56,8 @@ inline constexpr std::array kTorchRules{
     TorchRule{.name = "matmul_all_reduce_norm_quantised", .op = "gemm_all_reduce", .k_by_ranks = true, .keeps_rows = true, .keeps_cols = true,
               .options = {.norm = true, .quantised = true, .bias = true, .residual = true, .activation = true, .repeatable = true, .allow_tf32 = true}},
     TorchRule{.name = "matmul_all_to_all", .op = "gemm_all_to_all", .m_by_ranks = true, .keeps_rows = true,
+              .options = {.bias = true, .activation = true, .allow_tf32 = true}},
+    TorchRule{.name = "matmul_all_to_all_rows", .op = "gemm_all_to_all_rows", .m_by_ranks = true, .keeps_cols = true,
               .options = {.bias = true, .activation = true, .allow_tf32 = true}},
     TorchRule{.name = "all_reduce", .op = "all_reduce", .product = false, .keeps_rows = true, .keeps_cols = true, .options = {.repeatable = true}},
     TorchRule{.name = "all_reduce_norm", .op = "all_reduce", .product = false, .keeps_rows = true, .keeps_cols = true,

@@ -17,7 +17,12 @@ from tilewire.torch._drop_in import disable, enable, enabled, report
 from tilewire.torch._experts import moe, moe_dropping
 from tilewire.torch._gradients import sum_gradients
 from tilewire.torch._layers import ColumnParallelLinear, RowParallelLinear
-from tilewire.torch._products import all_gather_matmul, matmul_all_to_all, matmul_reduce_scatter
+from tilewire.torch._products import (
+    all_gather_matmul,
+    matmul_all_to_all,
+    matmul_all_to_all_rows,
+    matmul_reduce_scatter,
+)
 from tilewire.torch._teams import (
     adopt,
     cached,
@@ -49,6 +54,7 @@ __all__ = [
     "enabled",
     "matmul_all_reduce",
     "matmul_all_to_all",
+    "matmul_all_to_all_rows",
     "matmul_reduce_scatter",
     "moe",
     "moe_dropping",

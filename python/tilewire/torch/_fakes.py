@@ -120,6 +120,11 @@ def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
     return x.new_empty(_sizes(x, x.shape[0] * size, b.shape[1] // size))
 
 
+@torch.library.register_fake("tilewire::matmul_all_to_all_rows")
+def _(x: Tensor, b: Tensor, group: str, *others: Any) -> Tensor:
+    return x.new_empty(_sizes(x, x.shape[0], b.shape[1]))
+
+
 @torch.library.register_fake("tilewire::all_reduce")
 def _(x: Tensor, group: str, repeatable: bool = False) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -149,6 +154,7 @@ for _name in (
     "matmul_all_reduce_norm",
     "matmul_all_reduce_norm_quantised",
     "matmul_all_to_all",
+    "matmul_all_to_all_rows",
     "all_reduce",
     "all_reduce_norm",
     "all_reduce_norm_quantised",

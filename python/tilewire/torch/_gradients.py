@@ -294,12 +294,25 @@ def _matmul_all_to_all_backward(ctx: Any, grad: Tensor) -> Any:
     return grad_x, grad_b, None, grad_bias, None, None
 
 
+def _matmul_all_to_all_rows_backward(ctx: Any, grad: Tensor) -> Any:
+    x, b = ctx.saved_tensors
+    size, rows = group_size(ctx.group), _flat(x).shape[0]
+    # Blocks of rows return to the ranks that made them.
+    parts = [rows // size] * size
+    whole = _by_torch("all_to_all_single", _flat(grad), parts, parts, ctx.group)
+    grad_x = (whole @ b.t()).reshape(x.shape) if _asks(ctx, 0) else None
+    grad_b = _weight_gradient(x, whole, b) if _asks(ctx, 1) else None
+    grad_bias = _bias_gradient(whole) if _asks(ctx, 3) else None
+    return grad_x, grad_b, None, grad_bias, None, None
+
+
 _register_gather_and_scatter("all_gather_matmul", "matmul_reduce_scatter", 0)
 _register_gather_and_scatter("all_gather_cols_matmul", "matmul_reduce_scatter_cols", -1)
 _register_gather_for_several("all_gather_matmuls", "matmul_reduce_scatter", 0)
 _register_gather_for_several("all_gather_cols_matmuls", "matmul_reduce_scatter_cols", -1)
 _register_gradient("matmul_all_reduce", _matmul_all_reduce_backward, _matmul_all_reduce_setup)
 _register_gradient("matmul_all_to_all", _matmul_all_to_all_backward, _matmul_all_to_all_setup)
+_register_gradient("matmul_all_to_all_rows", _matmul_all_to_all_rows_backward, _matmul_all_to_all_setup)
 _register_gradient("all_reduce", _all_reduce_backward, _all_reduce_setup)
 for _name in (
     "moe",

@@ -185,3 +185,26 @@ def matmul_all_to_all(
     tf32 = allow_tf32(x)
     y: Tensor = call(_ops.matmul_all_to_all.default, grads, x, b, group_name(group), bias, fused, tf32)
     return finish(y, activation, None) if grads else y
+
+
+def matmul_all_to_all_rows(
+    x: Tensor,
+    b: Tensor,
+    group: Group = None,
+    *,
+    bias: Tensor | None = None,
+    activation: str = "",
+) -> Tensor:
+    """Block r of `x @ b + bias` goes to rank r; returns the blocks of all ranks, in rank order.
+
+    Tiles are sent as they are made. `x`: [..., K], cut into one block for each rank along the first dimension, which is
+    a multiple of the number of ranks and the same on every rank. `b`: [K, N] and `bias`: [N] of each rank its own, such
+    as its expert's. Returns [..., N], of the shape of `x @ b`: the rows that all ranks made for this one.
+    """
+    check_activation(activation)
+    x, b, bias = autocast(x, b, bias)  # type: ignore[assignment]
+    grads = needs_gradient(x, b, bias)
+    fused = "" if grads else activation
+    tf32 = allow_tf32(x)
+    y: Tensor = call(_ops.matmul_all_to_all_rows.default, grads, x, b, group_name(group), bias, fused, tf32)
+    return finish(y, activation, None) if grads else y
