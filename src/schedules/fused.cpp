@@ -203,9 +203,17 @@ std::vector<KnobRule> rules_of_sending() {
 
 std::vector<Way> ways_of_experts() {
   const auto experts = [](const Workload& work) { return has_experts(work.problem); };
+  // Else most tokens have experts on all ranks.
+  const auto few = [](const Workload& work) {
+    return has_experts(work.problem) && work.problem.experts->top_k < work.team.num_ranks;
+  };
   return {{"experts one by one", kAll, 1, experts},
           {"experts one by one, halves of the output", kAll, 1, experts, nullptr,
-           [](const Workload& work, Config& config) { config.chunk_cols = ceil_div(work.problem.n, 2); }}};
+           [](const Workload& work, Config& config) { config.chunk_cols = ceil_div(work.problem.n, 2); }},
+          {"tokens once a rank", kAll, 2, few, nullptr,
+           [](const Workload&, Config& config) { config.dispatch = Dispatch::per_rank; }},
+          {"tokens once an expert", kAll, 2, few, nullptr,
+           [](const Workload&, Config& config) { config.dispatch = Dispatch::per_expert; }}};
 }
 
 Plan make(const Problem& problem, const Team& team, const Config& config) {

@@ -339,12 +339,13 @@ bool same_work(const Plan& x, const Plan& y) { return x.lanes == y.lanes && x.bu
 
 TEST(Rules, EveryAcceptedKnobChangesThePlan) {
   const std::vector<std::pair<const char*, const char*>> changes{
-      {"tile_m", "16"},         {"tile_n", "16"},          {"group_m", "2"},          {"split_k", "2"},
-      {"tile_workers", "3"},    {"reduce_workers", "2"},   {"copy_workers", "2"},     {"chunk_rows", "7"},
-      {"direction", "pull"},    {"algorithm", "ring"},     {"algorithm", "one_shot"}, {"reduce_mode", "pull"},
-      {"tile_order", "naive"},  {"tile_order", "in_step"}, {"release", "all"},        {"reduce_mode", "accumulate"},
-      {"reduce_when", "after"}, {"copy_lanes", "2"},       {"wire", "fp32"},          {"transport", "copy_engine"},
-      {"pacing", "lockstep"},   {"compute", "library"},    {"collective", "library"}};
+      {"tile_m", "16"},          {"tile_n", "16"},          {"group_m", "2"},          {"split_k", "2"},
+      {"tile_workers", "3"},     {"reduce_workers", "2"},   {"copy_workers", "2"},     {"chunk_rows", "7"},
+      {"direction", "pull"},     {"algorithm", "ring"},     {"algorithm", "one_shot"}, {"reduce_mode", "pull"},
+      {"tile_order", "naive"},   {"tile_order", "in_step"}, {"release", "all"},        {"reduce_mode", "accumulate"},
+      {"reduce_when", "after"},  {"copy_lanes", "2"},       {"wire", "fp32"},          {"transport", "copy_engine"},
+      {"pacing", "lockstep"},    {"compute", "library"},    {"collective", "library"}, {"dispatch", "per_rank"},
+      {"dispatch", "per_expert"}};
   for (const char* op : testing::all_operator_names()) {
     // A block of a rank has several tiles, and more than 7 rows.
     const int64_t m = has_own_b(find_operator(op).structure) ? 4 * 96 : 96;
