@@ -102,7 +102,9 @@ TEST(SimClaims, FusedGemvGainsWhereItsAllReduceCounts) {
   ASSERT_EQ(result["points"].size(), 8 + 2 * 16);
   for (const json& point : result["points"]) {
     const json& ns = point["ns"];
-    if (ns.contains("gemv")) EXPECT_LT(ns["gemv"], point["sequential_ns"]) << point;
+    if (ns.contains("gemv")) {
+      EXPECT_LT(ns["gemv"], point["sequential_ns"]) << point;
+    }
   }
   const auto lower = [](const json& point) {
     return 1 - point["ns"]["gemv"].get<double>() / point["sequential_ns"].get<double>();
@@ -124,8 +126,9 @@ TEST(SimClaims, FusedExchangeGainsByItsShare) {
   for (const json& point : result["points"]) {
     // Two copies of each row load the links of the kernel's stores, and may lose.
     const double most = point.value("copies", 1) == 2 ? 1.06 : 1.0;
-    if (point["ns"].contains("tiles"))
+    if (point["ns"].contains("tiles")) {
       EXPECT_LT(point["ns"]["tiles"].get<double>(), most * point["sequential_ns"].get<double>()) << point;
+    }
   }
   const double slow_gemm = ours(claims_json("--paper fused_collectives --set compute.efficiency=0.3"), mean);
   EXPECT_LT(slow_gemm, as_assumed) << "a value of --set replaces that of the shapes";
