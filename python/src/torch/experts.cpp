@@ -1,6 +1,7 @@
 // torch.ops.tilewire.moe and moe_dropping: a layer of experts that are spread over the ranks.
 // Called by PyTorch's dispatcher; registered by operators.cpp.
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -114,7 +115,7 @@ void call_experts(TorchStack& stack, bool drops) {
   std::vector<Tensor> outputs{*rows_where_they_lie(y)};
   std::optional<TorchTensor> dropped;
   if (drops) {
-    dropped = all.topk_ids.new_empty({1, 1});
+    dropped = all.topk_ids.new_empty(std::array<int64_t, 2>{1, 1});
     outputs.push_back(*rows_where_they_lie(*dropped));
   }
   team->run(layer.shim, std::move(problem), layer.teams.settings(), views, outputs, stream_of(device));
