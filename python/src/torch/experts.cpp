@@ -89,9 +89,9 @@ void call_experts(TorchStack& stack, bool drops) {
                   .top_k = all.topk_ids.sizes().back(),
                   .ffn = all.w2.sizes()[2],
                   .shared = all.shared_experts,
+                  .activation = parse<Activation>(all.activation, "activation"),
                   .max_rows = all.max_rows,
-                  .drops = drops,
-                  .activation = parse<Activation>(all.activation, "activation")};
+                  .drops = drops};
   check_expert_arguments(all, experts, all.w13.sizes()[0]);
   std::vector<TorchMatrix> inputs;
   for (const TorchTensor* tensor : {&all.x, &all.topk_ids, &all.topk_weights}) inputs.push_back(rows_of(*tensor));
