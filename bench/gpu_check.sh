@@ -118,7 +118,7 @@ sanitized() {
   for program in gemm_cluster_split_k gemm_tiles gemm_groups gemm_places; do
     echo "$1_$program $sanitizer --tool $1 --error-exitcode 1 $tests/cuda_$program --small"
   done
-  echo "$1_operators $sanitizer --tool $1 --error-exitcode 1 $tests/cuda_operators --gtest_filter=*ForSanitizers*_2_ranks"
+  echo "$1_operators $sanitizer --tool $1 --error-exitcode 1 $tests/cuda_operators --gtest_filter=*ForSanitizers*2_ranks"
 }
 
 # The filter for some of the operators' tests, with so many ranks. A name without a test is a failure.

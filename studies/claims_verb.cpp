@@ -109,7 +109,7 @@ PointTimes serial_times(const ClaimPoint& point, const Plan& plan, const Machine
 
 // An all-to-all and the GEMM of each rank's expert.
 PointTimes dispatch_times(const ClaimPoint& point, const Machine& machine) {
-  const Dispatch dispatch{.rows = point.rows, .n = point.n, .k = point.k};
+  const TokenDispatch dispatch{.rows = point.rows, .n = point.n, .k = point.k};
   PointTimes times = serial_times(point, dispatch_plan(dispatch, DispatchWay::serial), machine);
   times.ns["shards"] = ns_of(dispatch_plan(dispatch, DispatchWay::shards), machine);
   times.ns["chunks"] = ns_of(dispatch_plan(dispatch, DispatchWay::chunks), machine);

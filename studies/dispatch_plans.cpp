@@ -22,7 +22,7 @@ Region region(int rank, int buffer, Range rows, int64_t cols) {
 }
 
 /// The callers' buffers: for each rank `to` the rows for its expert, then b and c.
-std::vector<Buffer> callers_buffers(const Dispatch& dispatch) {
+std::vector<Buffer> callers_buffers(const TokenDispatch& dispatch) {
   const int ranks = static_cast<int>(dispatch.rows.size());
   const auto buffer = [&](std::string name, Scope scope, std::vector<Shape> shapes) {
     Buffer made{.name = std::move(name), .dtype = DType::bf16, .cols = shapes[0].cols, .scope = scope};
@@ -46,7 +46,7 @@ std::vector<Buffer> callers_buffers(const Dispatch& dispatch) {
 
 class DispatchPlanner {
  public:
-  DispatchPlanner(const Dispatch& dispatch, DispatchWay way)
+  DispatchPlanner(const TokenDispatch& dispatch, DispatchWay way)
       : dispatch_(dispatch),
         way_(way),
         n_(static_cast<int>(dispatch.rows.size())),
@@ -209,7 +209,7 @@ class DispatchPlanner {
     return task;
   }
 
-  const Dispatch& dispatch_;
+  const TokenDispatch& dispatch_;
   DispatchWay way_;
   int n_;
   int b_;
@@ -220,9 +220,9 @@ class DispatchPlanner {
 
 }  // namespace
 
-Plan dispatch_plan(const Dispatch& dispatch, DispatchWay way) { return DispatchPlanner(dispatch, way).make(); }
+Plan dispatch_plan(const TokenDispatch& dispatch, DispatchWay way) { return DispatchPlanner(dispatch, way).make(); }
 
-Specification dispatch_specification(const Dispatch& dispatch) {
+Specification dispatch_specification(const TokenDispatch& dispatch) {
   const int ranks = static_cast<int>(dispatch.rows.size());
   Specification wanted{.buffers = callers_buffers(dispatch), .b_layout = BLayout::nk};
   int64_t first = 0;

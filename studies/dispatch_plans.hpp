@@ -11,7 +11,7 @@
 namespace tilewire::cli {
 
 /// One expert on each rank.
-struct Dispatch {
+struct TokenDispatch {
   std::vector<int64_t> rows{};  ///< by rank: rows that its expert takes, in equal parts from all ranks
   int64_t n = 0;                ///< columns of each expert's result
   int64_t k = 0;
@@ -26,10 +26,10 @@ enum class DispatchWay {
 };
 
 /// The plan, of 16-bit elements. The library's all-to-all has equal parts, so ranks with fewer rows send padding.
-[[nodiscard]] Plan dispatch_plan(const Dispatch& dispatch, DispatchWay way);
+[[nodiscard]] Plan dispatch_plan(const TokenDispatch& dispatch, DispatchWay way);
 
 /// What the plans other than `serial` compute: global row i is row i of all ranks' experts, and global column
 /// n * rank + j is column j of the expert of that rank.
-[[nodiscard]] Specification dispatch_specification(const Dispatch& dispatch);
+[[nodiscard]] Specification dispatch_specification(const TokenDispatch& dispatch);
 
 }  // namespace tilewire::cli

@@ -50,7 +50,10 @@ struct Buffer {
   /// group: the rows of memory from element (0, row) to element (1, row) of the extents of the same rank. -1: not
   /// grouped.
   int extents = -1;
-  int64_t most_rows = 0;        ///< of a grouped buffer: rows of memory, enough for any extents
+  int64_t most_rows = 0;  ///< of a grouped buffer: rows of memory, enough for any extents
+  /// Of local workspace: the earlier buffer whose memory this one has, too. No task of a call uses that buffer any more
+  /// when one uses this buffer. -1: memory of its own.
+  int reuses = -1;
   std::vector<Shape> shapes{};  ///< one per rank if they differ; empty = rows x cols on every rank
 
   bool operator==(const Buffer&) const = default;

@@ -23,4 +23,9 @@ struct Range {
   return {clamp(each * rank), clamp(each * (rank + 1))};
 }
 
+/// The shard that has row or column `at` of `extent` (shard_of).
+[[nodiscard]] constexpr int64_t shard_at(int64_t extent, int64_t num_ranks, int64_t at) {
+  return at / (extent / num_ranks + (extent % num_ranks != 0));
+}
+
 }  // namespace tilewire

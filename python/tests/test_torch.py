@@ -118,7 +118,7 @@ def test_opcheck_and_compile() -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor compiles by g++")
 def test_inductor() -> None:
-    run(torch_bodies.by_inductor, 2)
+    run(torch_export.by_inductor, 2)
 
 
 def test_beside_data_parallelism() -> None:

@@ -174,24 +174,6 @@ def checked() -> None:
         equal(got, want)
 
 
-def by_inductor() -> None:
-    """Programs compiled with a graph by Inductor, and ahead of time."""
-    rank = dist.get_rank()
-    x, b = tensor(1 + rank, 8, 16), tensor(2 + rank, 16, 8)
-
-    class Program(torch.nn.Module):
-        def forward(self, x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-            y, z = tt.all_gather_matmul(torch.relu(x), [b, 2 * b])
-            return 2 * tt.matmul_reduce_scatter(torch.relu(y) + z, b.t())
-
-    want = Program()(x, b)
-    equal(torch.compile(Program(), fullgraph=True)(x, b), want)
-    exported = torch.export.export(Program(), (x, b))
-    with tempfile.TemporaryDirectory() as folder:
-        path = torch._inductor.aoti_compile_and_package(exported, package_path=f"{folder}/program.pt2")
-        equal(torch._inductor.aoti_load_package(path)(x, b), want)
-
-
 def epilogues() -> None:
     """Bias, activation and residual; products whose columns go to their owners; results in given tensors."""
     rank, size = dist.get_rank(), dist.get_world_size()

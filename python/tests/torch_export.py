@@ -1,8 +1,9 @@
-"""Bodies of the tests of torch.export in test_torch.py."""
+"""Bodies of the tests of torch.export and of Inductor in test_torch.py."""
 
 from __future__ import annotations
 
 import io
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -79,3 +80,21 @@ def operators() -> None:
     ]
     rank = dist.get_rank()
     check_export(Operators(), names, tensor(60 + rank, 4, 12), tensor(70 + rank, 5, 12))
+
+
+def by_inductor() -> None:
+    """Programs compiled with a graph by Inductor, and ahead of time."""
+    rank = dist.get_rank()
+    x, b = tensor(1 + rank, 8, 16), tensor(2 + rank, 16, 8)
+
+    class Program(torch.nn.Module):
+        def forward(self, x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            y, z = tt.all_gather_matmul(torch.relu(x), [b, 2 * b])
+            return 2 * tt.matmul_reduce_scatter(torch.relu(y) + z, b.t())
+
+    want = Program()(x, b)
+    equal(torch.compile(Program(), fullgraph=True)(x, b), want)
+    exported = torch.export.export(Program(), (x, b))
+    with tempfile.TemporaryDirectory() as folder:
+        path = torch._inductor.aoti_compile_and_package(exported, package_path=f"{folder}/program.pt2")
+        equal(torch._inductor.aoti_load_package(path)(x, b), want)

@@ -157,7 +157,7 @@ std::vector<std::vector<Patch>> routed(Values& values, const Task& task, const s
     if (first_row(values, reads[1]) != first) refuse("routes tokens by the weights of other tokens");
     // A replica takes each of so many tokens, counted over all ranks.
     for (const ExpertGroup& group : task.route->groups) {
-      if (group.expert < route.experts && first % group.replicas != 0)
+      if (!is_shared(route, group) && first % group.replicas != 0)
         refuse("routes tokens from {} on to {} replicas: they count from 0", first, group.replicas);
     }
     require_whole_lists(values, reads[0]);

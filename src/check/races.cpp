@@ -19,16 +19,16 @@ enum class Access { read, store, accumulate };
 
 struct Touch {
   int task;
+  int buffer;
   Access access;
   Rect rect;
 };
 
-/// Two accesses of one buffer whose order is not known yet; `first` comes earlier in the sequence.
+/// Two accesses of the same memory of a rank whose order is not known yet; `first` comes earlier in the sequence.
 struct Pair {
   Touch first;
   Touch second;
   int owner;  ///< rank
-  int buffer;
 };
 
 class RaceCheck {
@@ -56,7 +56,7 @@ class RaceCheck {
   [[nodiscard]] std::string name(const Pair& pair, const Touch& touch) const {
     static constexpr std::array kVerbs{"reads", "stores", "accumulates into"};
     return fmt::format("{} {} {}", tasks_.name(touch.task), kVerbs[static_cast<size_t>(touch.access)],
-                       region_name(plan_, region_of(pair.owner, pair.buffer, touch.rect)));
+                       region_name(plan_, region_of(pair.owner, touch.buffer, touch.rect)));
   }
 
   void add(const Region& region, int task, Access access) {
@@ -66,7 +66,7 @@ class RaceCheck {
     const bool callers = buffer.scope == Scope::input || buffer.scope == Scope::output;
     if (callers || buffer.shared) check_span(region, task, access);
     if (buffer.scope != Scope::input)
-      touches_[region.rank * plan_.buffers.size() + region.buffer].push_back({task, access, rect});
+      touches_[region.rank * plan_.buffers.size() + region.buffer].push_back({task, region.buffer, access, rect});
   }
 
   void collect(int t) {
@@ -115,8 +115,29 @@ class RaceCheck {
         const int other = writers[w];
         // Skip repetitions: the tree returns two overlapping writes twice, and each write for itself.
         const bool again = touches[i].access != Access::read && other >= i;
-        if (!again) check_pair({touches[other], touches[i], rank, buffer});
+        if (!again) check_pair({touches[other], touches[i], rank});
       });
+    }
+    check_reuse(rank, buffer);
+  }
+
+  /// Check that a buffer's tasks come after all tasks of the buffer whose memory it has, and before those of the next
+  /// call.
+  void check_reuse(int rank, int buffer) {
+    const int before = plan_.buffers[buffer].reuses;
+    if (before < 0) return;
+    for (const Touch& first : touches_[rank * plan_.buffers.size() + before]) {
+      for (const Touch& second : touches_[rank * plan_.buffers.size() + buffer]) {
+        if (report_.full(Rule::race)) return;
+        const Pair pair{first, second, rank};
+        check_next_call(pair, second, first);
+        if (order_.position[first.task] >= order_.position[second.task]) {
+          report_.add(Rule::race, "{}; {}, in the same memory: want all of the first buffer's tasks before",
+                      name(pair, first), name(pair, second));
+        } else if (!short_path(first.task, second.task)) {
+          pending_.push_back(pair);
+        }
+      }
     }
   }
 
@@ -128,7 +149,7 @@ class RaceCheck {
     }
     if (order_.position[pair.first.task] > order_.position[pair.second.task]) std::swap(pair.first, pair.second);
     // LL data order their own read. The next call's write must wait for it, unless the call uses another copy.
-    const Buffer& buffer = plan_.buffers[pair.buffer];
+    const Buffer& buffer = plan_.buffers[pair.first.buffer];
     if (buffer.ll && pair.second.access == Access::read)
       return buffer.copies > 1 ? void() : check_next_call(pair, pair.second, pair.first);
     if (buffer.copies == 1 && (buffer.scope == Scope::local || buffer.scope == Scope::symmetric)) {

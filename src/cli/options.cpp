@@ -99,21 +99,14 @@ CLI::Option* add_operators(CLI::App& verb, Options& options, bool several) {
 namespace {
 
 void add_expert_flags(CLI::App& verb, Options& options, const std::string& group) {
-  verb.add_option("--experts", options.experts.count, "moe: experts, over all ranks (default 8)")
-      ->type_name("N")
-      ->group(group);
-  verb.add_option("--top-k", options.experts.top_k, "moe: experts of a token (default 2)")
-      ->type_name("N")
-      ->group(group);
-  verb.add_option("--ffn", options.experts.ffn, "moe: columns between the two products (default: -n)")
-      ->type_name("N")
-      ->group(group);
-  verb.add_option("--shared", options.experts.shared, "moe: experts that take every token (default 0)")
-      ->type_name("N")
-      ->group(group);
-  verb.add_option("--max-rows", options.experts.max_rows, "moe: most rows of a rank's experts (default: any number)")
-      ->type_name("N")
-      ->group(group);
+  const auto number = [&](const char* flag, int64_t& place, const char* text) {
+    verb.add_option(flag, place, text)->type_name("N")->group(group);
+  };
+  number("--experts", options.experts.count, "moe: experts, over all ranks (default 8)");
+  number("--top-k", options.experts.top_k, "moe: experts of a token (default 2)");
+  number("--ffn", options.experts.ffn, "moe: columns between the two products (default: -n)");
+  number("--shared", options.experts.shared, "moe: experts that take every token (default 0)");
+  number("--max-rows", options.experts.max_rows, "moe: most rows of a rank's experts (default: any number)");
   verb.add_flag("--drop", options.experts.drops, "moe: drop and count rows beyond --max-rows, instead of an error")
       ->group(group);
   verb.add_option("--placement", options.placement, "moe: the experts of each rank, as JSON: [[0,1],[2,3]]")

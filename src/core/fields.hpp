@@ -113,7 +113,7 @@ TILEWIRE_FIELDS(Config, F(schedule), F(tile_m), F(tile_n), F(cluster_m), F(clust
                 F(pacing), F(dispatch), F(compute), F(collective))
 TILEWIRE_FIELDS(Shape, F(rows), F(cols))
 TILEWIRE_FIELDS(Buffer, F(name), F(dtype), F(rows), F(cols), F(scope), F(in_arena), F(constant), F(ll), F(copies), F(shared),
-                F(extents), F(most_rows), F(shapes))
+                F(extents), F(most_rows), F(reuses), F(shapes))
 TILEWIRE_FIELDS(Region, F(rank), F(buffer), F(row), F(rows), F(col), F(cols))
 TILEWIRE_FIELDS(Signal, F(rank), F(index))
 TILEWIRE_FIELDS(SignalBlock, F(name), F(first), F(count))

@@ -188,14 +188,14 @@ int64_t columns_of_each_b(const Task& task) {
 }
 
 int64_t num_shared(const RouteParams& route) {
-  return std::ranges::count_if(route.groups, [&](const ExpertGroup& g) { return g.expert >= route.experts; });
+  return std::ranges::count_if(route.groups, [&](const ExpertGroup& group) { return is_shared(route, group); });
 }
 
 int64_t most_rows_of(const RouteParams& route, int64_t tokens, int64_t top_k) {
   int64_t rows = tokens * std::min<int64_t>(top_k, std::ssize(route.groups) - num_shared(route));
   if (route.max_rows > 0) rows = std::min(rows, route.max_rows);
   for (const ExpertGroup& group : route.groups) {
-    if (group.expert >= route.experts)
+    if (is_shared(route, group))
       rows += shard_of(tokens, static_cast<int>(group.replicas), static_cast<int>(group.replica)).size();
   }
   return rows + num_groups(route) * (route.align - 1);

@@ -20,6 +20,10 @@ namespace tilewire {
 /// Rows of memory, enough for any routing of tokens to the groups of a rank; `top_k`: experts of a token.
 [[nodiscard]] int64_t most_rows_of(const RouteParams& route, int64_t tokens, int64_t top_k);
 
+/// Whether a group is of a shared expert.
+[[nodiscard]] inline bool is_shared(const RouteParams& route, const ExpertGroup& group) {
+  return group.expert >= route.experts;
+}
 /// Groups of shared experts among those of a shard.
 [[nodiscard]] int64_t num_shared(const RouteParams& route);
 /// Groups of all shards of the tokens.

@@ -35,7 +35,8 @@ template <class... Args>
 
 int64_t bytes_in(const Plan& plan, Scope scope) {
   int64_t bytes = 0;
-  for (const Buffer& buffer : plan.buffers) bytes += buffer.scope == scope ? workspace_bytes(buffer) : 0;
+  for (const Buffer& buffer : plan.buffers)
+    bytes += buffer.scope == scope && buffer.reuses < 0 ? workspace_bytes(buffer) : 0;
   return bytes;
 }
 
@@ -69,6 +70,19 @@ void validate_extents(const Plan& plan, const Buffer& buffer) {
           buffer.name, buffer.most_rows, kMostRows);
 }
 
+void validate_reuse(const Plan& plan, const Buffer& buffer) {
+  if (buffer.reuses == -1) return;
+  require(buffer.reuses >= 0 && buffer.reuses < &buffer - plan.buffers.data(),
+          "buffer {}: it reuses buffer {}: want an earlier one", buffer.name, buffer.reuses);
+  const Buffer& before = plan.buffers[buffer.reuses];
+  require(buffer.scope == Scope::local && before.scope == Scope::local && before.reuses == -1,
+          "buffer {}: it reuses {}: want local workspace with memory of its own", buffer.name, before.name);
+  require(workspace_bytes(buffer) <= workspace_bytes(before), "buffer {}: {} bytes in the {} of {}", buffer.name,
+          workspace_bytes(buffer), workspace_bytes(before), before.name);
+  require(std::ranges::count(plan.buffers, buffer.reuses, &Buffer::reuses) == 1, "buffer {}: others reuse {}, too",
+          buffer.name, before.name);
+}
+
 void validate_buffers(const Plan& plan) {
   const int num_ranks = plan.team.num_ranks;
   constexpr int64_t kMax = int64_t{1} << 50;
@@ -91,6 +105,7 @@ void validate_buffers(const Plan& plan) {
               buffer.rows, buffer.cols);
     }
     validate_extents(plan, buffer);
+    validate_reuse(plan, buffer);
   }
 }
 

@@ -14,6 +14,18 @@
 namespace tilewire {
 namespace {
 
+/// Whether group `index` of all shards is of a shared expert.
+bool of_shared(const RouteParams& route, size_t index) {
+  return is_shared(route, route.groups[index % route.groups.size()]);
+}
+
+/// Rows of experts that are not shared, of the rows of all groups.
+int64_t chosen_rows(const RouteParams& route, const std::vector<int64_t>& rows) {
+  int64_t chosen = 0;
+  for (size_t i = 0; i < rows.size(); ++i) chosen += of_shared(route, i) ? 0 : rows[i];
+  return chosen;
+}
+
 /// Share out the pairs of token and expert by the weight of each expert.
 std::vector<int64_t> rows_by_weight(const Task& route, const std::vector<double>& weights) {
   const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
@@ -24,7 +36,7 @@ std::vector<int64_t> rows_by_weight(const Task& route, const std::vector<double>
     const int64_t tokens = mine.size();
     const double pairs = static_cast<double>(tokens) * static_cast<double>(route.reads[0].cols);
     for (const ExpertGroup& group : route.route->groups) {
-      if (group.expert >= route.route->experts) {
+      if (is_shared(*route.route, group)) {
         const Range taken =
             shard_of(route.reads[0].rows, static_cast<int>(group.replicas), static_cast<int>(group.replica));
         rows.push_back(std::max<int64_t>(0, std::min(mine.end, taken.end) - std::max(mine.begin, taken.begin)));
@@ -35,14 +47,10 @@ std::vector<int64_t> rows_by_weight(const Task& route, const std::vector<double>
     }
   }
   // Of rows beyond max_rows, all experts lose the same part.
-  int64_t chosen = 0;
-  const auto is_shared = [&](size_t i) {
-    return route.route->groups[i % route.route->groups.size()].expert >= route.route->experts;
-  };
-  for (size_t i = 0; i < rows.size(); ++i) chosen += is_shared(i) ? 0 : rows[i];
+  const int64_t chosen = chosen_rows(*route.route, rows);
   if (route.route->max_rows == 0 || chosen <= route.route->max_rows) return rows;
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (!is_shared(i)) rows[i] = rows[i] * route.route->max_rows / chosen;
+    if (!of_shared(*route.route, i)) rows[i] = rows[i] * route.route->max_rows / chosen;
   }
   return rows;
 }
@@ -82,15 +90,11 @@ class Fixer {
     const Region& extents = route.writes[0].to;
     std::vector<int64_t>& of = begins(extents.rank, extents.buffer);
     of = {0};
-    int64_t chosen = 0;  // rows of experts that are not shared
-    for (size_t i = 0; i < rows.size(); ++i) {
-      of.push_back(of.back() + rows[i]);
-      if (route.route->groups[i % route.route->groups.size()].expert < route.route->experts) chosen += rows[i];
-    }
+    for (const int64_t count : rows) of.push_back(of.back() + count);
     // A token has places on the rank unless all of its experts are elsewhere.
     const auto top_k = static_cast<double>(route.reads[0].cols);
     const double pairs = static_cast<double>(route.reads[0].rows) * top_k;
-    const double here = pairs > 0 ? std::min(1.0, static_cast<double>(chosen) / pairs) : 0;
+    const double here = pairs > 0 ? std::min(1.0, static_cast<double>(chosen_rows(*route.route, rows)) / pairs) : 0;
     placed_[extents.rank] = 1 - std::pow(1 - here, top_k);
   }
 

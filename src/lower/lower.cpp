@@ -13,23 +13,15 @@ namespace tilewire {
 
 std::span<const Pass> passes_of(const Target& target) {
   static constexpr std::array kGpu{
-      Pass{"assign_engines", lowering::assign_engines},
-      Pass{"stage_experts", lowering::stage_experts},
-      Pass{"part_slow_tiles", lowering::part_slow_tiles},
-      Pass{"unpair_tiles", lowering::unpair_tiles},
-      Pass{"hint_caches", lowering::hint_caches},
-      Pass{"defer_waits", lowering::defer_waits},
-      Pass{"fuse_sums", lowering::fuse_sums},
-      Pass{"form_clusters", lowering::form_clusters},
-      Pass{"take_local_rows", lowering::take_local_rows},
-      Pass{"choose_stores", lowering::choose_stores},
-      Pass{"stage_gemm_call", lowering::stage_gemm_call},
-      Pass{"elide_signals", lowering::elide_signals},
-      Pass{"double_buffer", lowering::double_buffer},
-      Pass{"join_sums", lowering::join_sums},
-      Pass{"sum_whole_rows", lowering::sum_whole_rows},
-      Pass{"split_kernels", lowering::split_kernels},
-      Pass{"share_sms", lowering::share_sms},
+      Pass{"assign_engines", lowering::assign_engines}, Pass{"stage_experts", lowering::stage_experts},
+      Pass{"reuse_memory", lowering::reuse_memory},     Pass{"part_slow_tiles", lowering::part_slow_tiles},
+      Pass{"unpair_tiles", lowering::unpair_tiles},     Pass{"hint_caches", lowering::hint_caches},
+      Pass{"defer_waits", lowering::defer_waits},       Pass{"fuse_sums", lowering::fuse_sums},
+      Pass{"form_clusters", lowering::form_clusters},   Pass{"take_local_rows", lowering::take_local_rows},
+      Pass{"choose_stores", lowering::choose_stores},   Pass{"stage_gemm_call", lowering::stage_gemm_call},
+      Pass{"elide_signals", lowering::elide_signals},   Pass{"double_buffer", lowering::double_buffer},
+      Pass{"join_sums", lowering::join_sums},           Pass{"sum_whole_rows", lowering::sum_whole_rows},
+      Pass{"split_kernels", lowering::split_kernels},   Pass{"share_sms", lowering::share_sms},
   };
   return target.sms > 0 ? std::span<const Pass>(kGpu) : std::span<const Pass>();
 }

@@ -12,6 +12,8 @@ namespace tilewire::lowering {
 [[nodiscard]] std::string assign_engines(Plan& plan, const Target& target);
 /// Make grouped GEMMs stream-ordered: stages for routing and groups, for the products, and for the sums of experts.
 [[nodiscard]] std::string stage_experts(Plan& plan, const Target& target);
+/// Give buffers of local workspace the memory of buffers that only earlier stages use.
+[[nodiscard]] std::string reuse_memory(Plan& plan, const Target& target);
 /// Give tiles that tensor cores do not take, or that need another kernel than most tiles, lanes and kernels of their
 /// own.
 [[nodiscard]] std::string part_slow_tiles(Plan& plan, const Target& target);

@@ -208,7 +208,7 @@ class SmSharer {
   [[nodiscard]] static bool is_small(const Task& task) {
     constexpr int64_t kMost = 4096;
     const Shape shape = result_shape(task);
-    return !is_product(task) && shape.rows * shape.cols <= kMost;
+    return !is_product(task) && !computes_with(task, Body::pool) && shape.rows * shape.cols <= kMost;
   }
 
   /// Subtract the SMs of sync-only lanes, of tiles, and of data lanes that run beside the library.

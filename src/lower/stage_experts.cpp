@@ -1,6 +1,7 @@
 // Makes grouped GEMMs stream-ordered: routing and groups in a kernel, the products one kernel after another, and the
 // sums of experts in a kernel. Listed in lower.cpp.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -14,7 +15,7 @@
 namespace tilewire::lowering {
 namespace {
 
-/// CTAs of a rank that copy tokens to the peers and route, and a CTA of handshakes.
+/// CTAs of a rank that copy tokens to the peers; they, those that route, and a CTA of handshakes.
 constexpr int kExchangeCtas = 16;
 constexpr int kBesideGroups = kExchangeCtas + 4;
 
@@ -30,7 +31,7 @@ bool follows_products(const Plan& plan, const Task& task) {
   });
 }
 
-/// Whether `next` does for the following groups what `task` does.
+/// Whether `next` does for the following groups, or rows, what `task` does.
 bool continues(const Task& task, const Task& next) {
   const auto follows = [](const Region& x, const Region& y, int64_t rows) {
     Region expected = x;
@@ -38,11 +39,12 @@ bool continues(const Task& task, const Task& next) {
     expected.rows = rows;
     return expected == y;
   };
+  const bool all_move = is_grouped_gemm(task) || computes_with(task, Body::select);
   const size_t grouped = computes_with(task, Body::pool) ? 1 : 0;  // the operand in groups
   if (task.body != next.body || task.activation != next.activation || task.gemm != next.gemm) return false;
   if (task.reads.size() != next.reads.size() || task.writes.size() != 1 || next.writes.size() != 1) return false;
   for (size_t i = 0; i < task.reads.size(); ++i) {
-    const bool moves = i == grouped || is_grouped_gemm(task);
+    const bool moves = i == grouped || all_move;
     if (!(moves ? follows(task.reads[i], next.reads[i], next.reads[i].rows) : task.reads[i] == next.reads[i]))
       return false;
   }
@@ -71,7 +73,33 @@ void join_groups(std::vector<Task>& tasks) {
   tasks = std::move(joined);
 }
 
-/// Set stage, engine and workers of a lane of a rank that routes.
+/// Whether a task brings rows into groups.
+bool groups_rows(const Task& task) { return computes_with(task, Body::pool) && task.reads.size() == 2; }
+
+/// Whether a task brings rows into groups, or to a peer.
+bool moves_rows(const Task& task) { return computes_with(task, Body::select) || groups_rows(task); }
+
+/// Whether a task adds the rows of tokens.
+bool adds_rows(const Task& task) { return computes_with(task, Body::pool) && task.reads.size() == 3; }
+
+/// The CTAs that group rows wait for the tokens of the peers. Let them copy the rank's own tokens meanwhile.
+void move_own_copies(Plan& plan, Lane& groups) {
+  std::vector<Task> own;
+  for (Lane& lane : plan.lanes) {
+    if (lane.rank != groups.rank || &lane == &groups) continue;
+    const auto moves = [&](const Task& task) {
+      return task.kind == TaskKind::copy && task.waits.empty() && task.writes.size() == 1 &&
+             task.writes[0].to.rank == groups.rank && std::ranges::any_of(groups.tasks, [&](const Task& other) {
+               return groups_rows(other) && other.reads[0].buffer == task.writes[0].to.buffer;
+             });
+    };
+    std::ranges::copy_if(lane.tasks, std::back_inserter(own), moves);
+    std::erase_if(lane.tasks, moves);
+  }
+  groups.tasks.insert(groups.tasks.begin(), own.begin(), own.end());
+}
+
+/// Set stage, engine and workers of a lane of a rank that has groups of rows.
 void set_stage(const Plan& plan, Lane& lane, const Target& target) {
   if (has_groups(lane)) {
     lane.stage = kCallStage;
@@ -79,21 +107,22 @@ void set_stage(const Plan& plan, Lane& lane, const Target& target) {
     lane.workers = 0;
     return join_groups(lane.tasks);
   }
-  const auto follows = [&](const Task& task) { return follows_products(plan, task); };
-  if (std::ranges::any_of(lane.tasks, follows)) {
-    lane.stage = kStageAfterCall;
+  const auto has = [&](const auto& is) { return std::ranges::any_of(lane.tasks, is); };
+  const auto work_with_all_sms = [&] {
     if (lane.workers == 0) lane.workers = std::max(1, target.sms - kBesideGroups);
-    return;
+  };
+  if (has([&](const Task& task) { return follows_products(plan, task); })) {
+    lane.stage = kStageAfterCall;
+    return work_with_all_sms();
   }
-  const bool pools = std::ranges::any_of(lane.tasks, [](const Task& task) { return computes_with(task, Body::pool); });
-  if (pools) {
+  if (has(adds_rows)) return work_with_all_sms();
+  if (has(moves_rows)) {
     // All CTAs share the rows of all groups.
     lane.engine = Engine::serial;
-    if (lane.workers == 0) lane.workers = std::max(1, target.sms - kBesideGroups);
+    work_with_all_sms();
     return join_groups(lane.tasks);
   }
-  const bool copies = std::ranges::any_of(lane.tasks, [](const Task& task) { return task.kind == TaskKind::copy; });
-  if (copies) {
+  if (has([](const Task& task) { return task.kind == TaskKind::copy; })) {
     lane.engine = Engine::serial;
     if (lane.workers == 0) lane.workers = kExchangeCtas;
   }
@@ -127,17 +156,70 @@ size_t drop_waits_in_lane(Plan& plan, Lane& lane) {
   return dropped;
 }
 
+/// Whether only tasks behind the products post to a signal, on any rank.
+bool posted_late(const Plan& plan, const Signal& signal) {
+  return std::ranges::none_of(plan.lanes, [&](const Lane& lane) {
+    return lane.stage != kStageAfterCall && std::ranges::any_of(lane.tasks, [&](const Task& task) {
+             return std::ranges::find(task.posts, signal, &Post::signal) != task.posts.end();
+           });
+  });
+}
+
+/// A lane beside `lane` of a task that only waits and posts, if it does.
+void add_handshake(std::vector<Lane>& lanes, const Lane& lane, int stage, Task task) {
+  if (task.waits.empty() && task.posts.empty()) return;
+  lanes.push_back({.rank = lane.rank,
+                   .engine = Engine::serial,
+                   .name = lane.name + (stage == 0 ? "_await" : "_made"),
+                   .stage = stage,
+                   .tasks = {std::move(task)}});
+}
+
+/// Products neither wait nor post: a task in the kernel before them awaits the other ranks, and one in the kernel
+/// behind them posts. So do the waits at the end of lanes for what is only posted then.
+void bring_out_handshakes(Plan& plan) {
+  std::vector<Lane> more;
+  for (Lane& lane : plan.lanes) {
+    Task before;
+    Task behind;
+    for (Task& task : lane.tasks) {
+      if (lane.stage != kCallStage) continue;
+      for (const Wait& wait : task.waits) {
+        if (std::ranges::find(before.waits, wait) == before.waits.end()) before.waits.push_back(wait);
+      }
+      behind.posts.insert(behind.posts.end(), task.posts.begin(), task.posts.end());
+      task.waits.clear();
+      task.posts.clear();
+    }
+    const auto is_late = [&](const Wait& wait) { return posted_late(plan, wait.signal); };
+    while (lane.stage == 0 && !lane.tasks.empty() && lane.tasks.back().kind == TaskKind::sync &&
+           std::ranges::any_of(lane.tasks.back().waits, is_late)) {
+      behind.waits.insert(behind.waits.end(), lane.tasks.back().waits.begin(), lane.tasks.back().waits.end());
+      lane.tasks.pop_back();
+    }
+    add_handshake(more, lane, 0, std::move(before));
+    add_handshake(more, lane, kStageAfterCall, std::move(behind));
+  }
+  plan.lanes.insert(plan.lanes.end(), more.begin(), more.end());
+}
+
 }  // namespace
 
 std::string stage_experts(Plan& plan, const Target& target) {
-  if (std::ranges::none_of(plan.lanes, has_groups)) return "no grouped GEMMs";
-  if (!target.streams) return "ranks share a GPU, where a call is one kernel";
+  const auto has_rows = [](const Lane& lane) {
+    return std::ranges::any_of(lane.tasks, [](const Task& task) { return moves_rows(task) || adds_rows(task); });
+  };
+  if (std::ranges::none_of(plan.lanes, has_rows)) return "no groups of rows";
   const Plan before = plan;
   for (Lane& lane : plan.lanes) set_stage(before, lane, target);
+  for (Lane& lane : plan.lanes) {
+    if (lane.stage == 0) move_own_copies(plan, lane);
+  }
   size_t dropped = drop_waits_between_stages(plan);
   for (Lane& lane : plan.lanes) {
     if (lane.stage == kCallStage) dropped += drop_waits_in_lane(plan, lane);
   }
+  bring_out_handshakes(plan);
   int64_t products = 0;
   for (const Lane& lane : plan.lanes) products += lane.rank == 0 && has_groups(lane) ? std::ssize(lane.tasks) : 0;
   return fmt::format("rank 0: {} grouped GEMMs, one after another, between two kernels; their order replaces {} waits",

@@ -62,11 +62,7 @@ Inputs::Inputs(const Operator& op, const Problem& problem, int num_ranks, ReadRo
   });
 }
 
-int Inputs::owner_of(int64_t token) const {
-  int owner = 0;
-  while (token >= shard_of(problem_.m, num_ranks_, owner).end) ++owner;
-  return owner;
-}
+int Inputs::owner_of(int64_t token) const { return static_cast<int>(shard_at(problem_.m, num_ranks_, token)); }
 
 std::vector<Part> Inputs::outputs_of(int rank) const {
   std::vector<Part> parts;

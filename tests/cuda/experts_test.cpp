@@ -1,4 +1,4 @@
-// Mixture of experts on GPUs against the reference, one GPU a rank: types, activations, placements, any routing,
+// Mixture of experts on GPUs against the reference: types, activations, placements, any routing,
 // errors. Built as part of the target `cuda_operators`.
 #include <gtest/gtest.h>
 
@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "backends/cuda/cuda.hpp"
-#include "backends/cuda/runtime/facts.hpp"
 #include "core/text.hpp"
 #include "operators/routing.hpp"
 #include "operators/run_case.hpp"
@@ -24,23 +23,29 @@ Problem layer(int64_t m, Experts experts, DType dtype = DType::bf16) {
   return {.op = "moe", .m = m, .n = 136, .k = 72, .dtype = dtype, .experts = std::move(experts)};
 }
 
-/// Ranks with a GPU each.
 class ExpertsOnGpus : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     if (const auto reason = cuda::cuda_unavailable()) GTEST_SKIP() << *reason;
-    if (ranks() > cuda::num_gpus()) GTEST_SKIP() << cuda::num_gpus() << " GPUs for " << ranks() << " ranks";
   }
   [[nodiscard]] static int ranks() { return GetParam(); }
   void expect_layer(const Problem& problem, CaseOptions options = {}) {
+    expect_layer(problem,
+                 {{.schedule = "sequential"},
+                  {.schedule = "fused"},
+                  {.schedule = "fused", .chunk_cols = 64},
+                  {.schedule = "fused", .dispatch = Dispatch::per_rank},
+                  {.schedule = "fused", .dispatch = Dispatch::per_expert}},
+                 options);
+  }
+  void expect_layer(const Problem& problem, const std::vector<Config>& configs, CaseOptions options) {
     options.num_calls = 2;
     options.backend = "cuda";
-    options.timeout_s = 10;
+    options.timeout_s = options.meet ? 120 : 10;
     options.op.check = true;
     options.all_run = true;
     options.seed = ++seed_;
-    expect_right(problem, ranks(),
-                 {{.schedule = "sequential"}, {.schedule = "fused"}, {.schedule = "fused", .chunk_cols = 64}}, options);
+    expect_right(problem, ranks(), configs, options);
   }
 
  private:
@@ -52,6 +57,11 @@ TEST_P(ExpertsOnGpus, TypesAndActivations) {
   for (const DType dtype : {DType::bf16, DType::fp16}) {
     for (const Activation activation : {none, relu, gelu, silu, swiglu, swiglu_pairs})
       expect_layer(layer(90, {.count = 6, .top_k = 2, .ffn = 200, .activation = activation}, dtype));
+  }
+  for (const Activation activation : {silu, swiglu}) {
+    Problem turned = layer(90, {.count = 6, .top_k = 2, .ffn = 200, .activation = activation});
+    turned.b_layout = BLayout::kn;
+    expect_layer(turned);
   }
   Problem wide = layer(40, {.count = 6, .top_k = 3, .ffn = 16});
   wide.out_dtype = DType::fp32;
@@ -76,6 +86,13 @@ TEST_P(ExpertsOnGpus, PlacementsAndReplicas) {
   expect_layer(layer(50, {.count = 4, .top_k = 2, .ffn = 24, .placement = all}));
 }
 
+/// A small layer, for racecheck and memcheck.
+TEST_P(ExpertsOnGpus, ForSanitizers) {
+  const Experts experts{.count = 4, .top_k = 2, .ffn = 16, .shared = 1, .max_rows = 11, .drops = true};
+  expect_layer(layer(30, experts), {{.schedule = "fused"}, {.schedule = "fused", .dispatch = Dispatch::per_expert}},
+               {.meet = true});
+}
+
 TEST_P(ExpertsOnGpus, ExtremeRouting) {
   const Problem problem = layer(400, {.count = 8, .top_k = 2, .ffn = 40});
   expect_layer(problem, routed_by([](int64_t, int32_t* experts) { experts[0] = 7, experts[1] = 6; }));
@@ -85,9 +102,16 @@ TEST_P(ExpertsOnGpus, ExtremeRouting) {
                }));
 }
 
+TEST_P(ExpertsOnGpus, SharedExpertsAndMostRows) {
+  expect_layer(layer(90, {.count = 6, .top_k = 2, .ffn = 40, .shared = 2}));
+  expect_layer(layer(130, {.count = 6, .top_k = 3, .ffn = 40, .shared = 1, .max_rows = 400}));
+  for (const int64_t most : {1, 37, 64, 200})
+    expect_layer(layer(130, {.count = 6, .top_k = 3, .ffn = 40, .shared = 1, .max_rows = most, .drops = true}));
+}
+
 /// The error of rank 0 if its token 2 has these experts.
-std::string error_with(int ranks, std::array<int32_t, 2> experts) {
-  const Problem problem = layer(10 * ranks, {.count = 4, .top_k = 2, .ffn = 8});
+std::string error_with(int ranks, std::array<int32_t, 2> experts, int64_t max_rows = 0) {
+  const Problem problem = layer(10 * ranks, {.count = 4, .top_k = 2, .ffn = 8, .max_rows = max_rows});
   std::vector<RankTensors> all = make_tensors(problem, ranks, 1);
   std::ranges::copy(experts, experts_of(all[0], 2));
   std::string text;
@@ -110,6 +134,10 @@ std::string error_with(int ranks, std::array<int32_t, 2> experts) {
     }
   });
   return text;
+}
+
+TEST_P(ExpertsOnGpus, MoreRowsThanTheBoundAreAnError) {
+  EXPECT_NE(error_with(ranks(), {0, 1}, 2).find("rows, max_rows = 2"), std::string::npos);
 }
 
 TEST_P(ExpertsOnGpus, ABadExpertIsAnErrorWithItsToken) {

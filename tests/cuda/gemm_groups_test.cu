@@ -19,14 +19,16 @@ struct GroupCase {
   DType dtype = DType::bf16;
   Activation activation = Activation::none;
   TileShape shape = kWideGroups;
+  bool b_is_kn = false;
 
   [[nodiscard]] int cols() const { return is_gated(activation) ? n / 2 : n; }
   [[nodiscard]] std::string name() const {
     static const char* const kNames[] = {"none", "relu", "gelu", "silu", "swiglu", "swiglu_pairs"};
     const int all = std::accumulate(rows.begin(), rows.end(), 0);
     char text[200];
-    std::snprintf(text, sizeof text, "%zu groups of %d rows x %d x %d %s %s tile %dx%d", rows.size(), all, n, k,
-                  dtype == DType::bf16 ? "bf16" : "fp16", kNames[static_cast<int>(activation)], shape.m, shape.n);
+    std::snprintf(text, sizeof text, "%zu groups of %d rows x %d x %d %s %s %s tile %dx%d", rows.size(), all, n, k,
+                  dtype == DType::bf16 ? "bf16" : "fp16", b_is_kn ? "kn" : "nk", kNames[static_cast<int>(activation)],
+                  shape.m, shape.n);
     return text;
   }
 };
@@ -51,16 +53,18 @@ __device__ double activated(Activation activation, double x, double up) {
 /// The results of all rows, in double. group_of[row] < 0: the row is of no group.
 template <typename T>
 __global__ void reference_of_groups(const T* a, const T* b, const int* group_of, double* c, int n, int k, int cols,
-                                    Activation activation) {
+                                    Activation activation, bool b_is_kn) {
   const int col = blockIdx.x * blockDim.x + threadIdx.x;
   const int row = blockIdx.y;
   const int group = group_of[row];
   if (col >= cols || group < 0) return;
   const auto dot = [&](int line) {
     double sum = 0;
+    const T* own = b + static_cast<size_t>(group) * n * k;
     for (int i = 0; i < k; ++i)
-      sum += static_cast<double>(static_cast<float>(a[static_cast<size_t>(row) * k + i])) *
-             static_cast<float>(b[(static_cast<size_t>(group) * n + line) * k + i]);
+      sum +=
+          static_cast<double>(static_cast<float>(a[static_cast<size_t>(row) * k + i])) *
+          static_cast<float>(b_is_kn ? own[static_cast<size_t>(i) * n + line] : own[static_cast<size_t>(line) * k + i]);
     return sum;
   };
   const bool pairs = activation == Activation::swiglu_pairs;
@@ -119,14 +123,16 @@ struct GroupSetup {
     fill<<<256, 256>>>(a.as<T>(), static_cast<size_t>(all_rows) * c.k, seed);
     fill<<<256, 256>>>(b.as<T>(), c.rows.size() * c.n * c.k, seed + 1);
     reference_of_groups<<<dim3((c.cols() + 127) / 128, all_rows), 128>>>(
-        a.as<T>(), b.as<T>(), groups.as<int>(), expected.as<double>(), c.n, c.k, c.cols(), c.activation);
+        a.as<T>(), b.as<T>(), groups.as<int>(), expected.as<double>(), c.n, c.k, c.cols(), c.activation, c.b_is_kn);
   }
 
   [[nodiscard]] GroupedProduct product() const {
     const auto count = static_cast<int64_t>(c.rows.size());
     return {.a = {a.data, c.dtype, all_rows, c.k, c.k},
-            .b = {b.data, c.dtype, count * c.n, c.k, c.k},
+            .b = c.b_is_kn ? MatrixView{b.data, c.dtype, count * c.k, c.n, c.n}
+                           : MatrixView{b.data, c.dtype, count * c.n, c.k, c.k},
             .c = {out.data, c.dtype, all_rows, c.cols(), c.cols()},
+            .b_is_kn = c.b_is_kn,
             .groups = count,
             .extents = places.as<int>(),
             .activation = c.activation,
@@ -244,7 +250,10 @@ int main(int argc, char** argv) {
         for (const TileShape shape : {kWideGroups, kNarrowGroups}) {
           if (is_gated(activation) && shape == kNarrowGroups) continue;
           if (small && activation != Activation::none && activation != Activation::swiglu) continue;
-          run_case({{1, 0, 8, 127, 128, 129, 300}, 272, 200, dtype, activation, shape});
+          for (const bool b_is_kn : {false, true}) {
+            if (b_is_kn && activation == Activation::swiglu_pairs) continue;
+            run_case({{1, 0, 8, 127, 128, 129, 300}, 272, 200, dtype, activation, shape, b_is_kn});
+          }
         }
       }
     }
@@ -254,6 +263,7 @@ int main(int argc, char** argv) {
       run_case({.rows = random_rows(70, 40, 1), .n = 144, .k = 72, .shape = shape});
       if (small) continue;
       run_case({.rows = random_rows(33, 500, 2), .n = 1000, .k = 520, .shape = shape});
+      run_case({.rows = random_rows(33, 500, 4), .n = 1000, .k = 520, .shape = shape, .b_is_kn = true});
       run_case({.rows = random_rows(128, 90, 3), .n = 512, .k = 1024, .shape = shape});
       for (int rows = 1; rows <= 136; rows += 9) run_case({.rows = {rows, rows + 1}, .n = 320, .shape = shape});
     }

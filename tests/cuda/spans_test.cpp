@@ -4,8 +4,8 @@
 #include <array>
 #include <vector>
 
-#include "backends/cuda/kernels/task_spans.hpp"
 #include "backends/cuda/runtime/device_clock.hpp"
+#include "backends/cuda/runtime/trace.hpp"
 #include "backends/cuda/tables/lane_tables.hpp"
 
 namespace tilewire::cuda {

@@ -17,14 +17,14 @@ namespace {
 
 const std::vector<DispatchWay> kOverlapped{DispatchWay::shards, DispatchWay::chunks, DispatchWay::tiles};
 
-double ns(const Dispatch& dispatch, DispatchWay way, const Machine& machine) {
+double ns(const TokenDispatch& dispatch, DispatchWay way, const Machine& machine) {
   return simulate(dispatch_plan(dispatch, way), machine).total_ns;
 }
 
-TEST(Dispatch, PlansAreProven) {
+TEST(TokenDispatch, PlansAreProven) {
   const std::vector<std::vector<int64_t>> routings{{64, 64}, {3000, 64, 17, 0}, {513, 513, 513}, {1, 2048}};
   for (const std::vector<int64_t>& rows : routings) {
-    const Dispatch dispatch{.rows = rows, .n = 300, .k = 16};
+    const TokenDispatch dispatch{.rows = rows, .n = 300, .k = 16};
     for (const DispatchWay way : kOverlapped) {
       const CheckResult result = check(dispatch_plan(dispatch, way), dispatch_specification(dispatch));
       for (const Violation& violation : result.violations) ADD_FAILURE() << violation.text;
@@ -40,8 +40,8 @@ TEST(Dispatch, PlansAreProven) {
   }
 }
 
-TEST(Dispatch, OtherRowsAreRefused) {
-  const Dispatch dispatch{.rows = {600, 64}, .n = 300, .k = 16};
+TEST(TokenDispatch, OtherRowsAreRefused) {
+  const TokenDispatch dispatch{.rows = {600, 64}, .n = 300, .k = 16};
   for (const DispatchWay way : kOverlapped) {
     Plan early = dispatch_plan(dispatch, way);
     for (Lane& lane : early.lanes) {
@@ -49,25 +49,25 @@ TEST(Dispatch, OtherRowsAreRefused) {
       for (Task& task : lane.tasks) task.waits.clear();
     }
     EXPECT_FALSE(check(early, dispatch_specification(dispatch)).ok()) << "rows that have not arrived";
-    const Dispatch other{.rows = {64, 600}, .n = 300, .k = 16};
+    const TokenDispatch other{.rows = {64, 600}, .n = 300, .k = 16};
     EXPECT_FALSE(check(dispatch_plan(dispatch, way), dispatch_specification(other)).ok());
   }
 }
 
 // One unit makes 1 FLOP a ns, links have 1 byte a ns and 10 ns.
-TEST(Dispatch, SerialByHand) {
-  const Dispatch dispatch{.rows = {512, 512}, .n = 256, .k = 64};
+TEST(TokenDispatch, SerialByHand) {
+  const TokenDispatch dispatch{.rows = {512, 512}, .n = 256, .k = 64};
   const Machine machine = sim_machines::round_numbers(2);
   const double exchange = 256.0 * 64 * 2 + 10;
   const double product = 2.0 * 512 * 256 * 64;
   EXPECT_NEAR(ns(dispatch, DispatchWay::serial, machine), exchange + product, 2);
   // An expert with three times the rows of the other one: padded parts of 384 rows, then its product.
-  const Dispatch skewed{.rows = {768, 256}, .n = 256, .k = 64};
+  const TokenDispatch skewed{.rows = {768, 256}, .n = 256, .k = 64};
   EXPECT_NEAR(ns(skewed, DispatchWay::serial, machine), 1.5 * (exchange - 10) + 10 + 1.5 * product, 2);
 }
 
-TEST(Dispatch, TilesHideWhatComesEarlyEnough) {
-  const Dispatch dispatch{.rows = {4096, 4096}, .n = 256, .k = 64};
+TEST(TokenDispatch, TilesHideWhatComesEarlyEnough) {
+  const TokenDispatch dispatch{.rows = {4096, 4096}, .n = 256, .k = 64};
   Machine machine = sim_machines::round_numbers(2);
   machine.compute.flops_per_clock_per_unit = 64;
   // 2,048 own rows take 1.05 ms, and 2,048 rows from the peer 0.26 ms.
@@ -78,9 +78,9 @@ TEST(Dispatch, TilesHideWhatComesEarlyEnough) {
 }
 
 // The links carry as much as in a gather of as many rows, and the product is as large.
-TEST(Dispatch, EvenRoutingTakesAsLongAsAGather) {
+TEST(TokenDispatch, EvenRoutingTakesAsLongAsAGather) {
   const Machine machine = load_machine("mi300x_mesh8");
-  const Dispatch dispatch{.rows = std::vector<int64_t>(8, 16384), .n = 4096, .k = 4096};
+  const TokenDispatch dispatch{.rows = std::vector<int64_t>(8, 16384), .n = 4096, .k = 4096};
   const Problem gather{.op = "all_gather_gemm", .m = 16384, .n = 8 * 4096, .k = 4096, .dtype = DType::bf16};
   const Team team = team_of(machine, 8);
   const auto gather_ns = [&](const Config& config) {
@@ -103,13 +103,13 @@ TEST(Dispatch, EvenRoutingTakesAsLongAsAGather) {
   EXPECT_NEAR(ns(dispatch, DispatchWay::chunks, machine), chunks, 0.05 * chunks);
 }
 
-TEST(Dispatch, TheRankWithMostRowsDecides) {
+TEST(TokenDispatch, TheRankWithMostRowsDecides) {
   const Machine machine = load_machine("mi300x_mesh8");
-  const Dispatch even{.rows = std::vector<int64_t>(8, 8192), .n = 8192, .k = 4096};
-  Dispatch skewed = even;
+  const TokenDispatch even{.rows = std::vector<int64_t>(8, 8192), .n = 8192, .k = 4096};
+  TokenDispatch skewed = even;
   skewed.rows = {24576, 5856, 5856, 5856, 5856, 5856, 5856, 5824};
   ASSERT_EQ(std::accumulate(skewed.rows.begin(), skewed.rows.end(), int64_t{0}), 8 * 8192);
-  const Dispatch alone{.rows = std::vector<int64_t>(8, 24576), .n = 8192, .k = 4096};
+  const TokenDispatch alone{.rows = std::vector<int64_t>(8, 24576), .n = 8192, .k = 4096};
   for (const DispatchWay way : {DispatchWay::serial, DispatchWay::shards, DispatchWay::chunks, DispatchWay::tiles}) {
     const double time = ns(skewed, way, machine);
     EXPECT_GT(time, 1.5 * ns(even, way, machine));

@@ -59,9 +59,9 @@ TEST(Lower, SaysWhatItCannotDo) {
   EXPECT_EQ(text([&] { static_cast<void>(lower(lower(plan, target).plan, target)); }),
             "the plan is lowered for h200x4 already");
   EXPECT_EQ(text([&] { static_cast<void>(lower(plan, target, "unroll")); }),
-            "target h200x4 has no pass 'unroll'; it has: assign_engines, stage_experts, part_slow_tiles, unpair_tiles, "
-            "hint_caches, "
-            "defer_waits, fuse_sums, form_clusters, take_local_rows, choose_stores, stage_gemm_call, elide_signals, "
+            "target h200x4 has no pass 'unroll'; it has: assign_engines, stage_experts, reuse_memory, part_slow_tiles, "
+            "unpair_tiles, hint_caches, defer_waits, fuse_sums, form_clusters, take_local_rows, choose_stores, "
+            "stage_gemm_call, elide_signals, "
             "double_buffer, join_sums, sum_whole_rows, split_kernels, share_sms");
   EXPECT_EQ(text([&] { require_target(lower(plan, target).plan, find_target("h100x4")); }),
             "the plan is lowered for h200x4, and this is h100x4");

@@ -56,7 +56,9 @@ TEST(StageExperts, ProductsAreBetweenTwoKernels) {
               std::ranges::any_of(lane->tasks, [](const Task& task) { return computes_with(task, Body::pool); });
           if (!groups) continue;
           EXPECT_EQ(lane->engine, Engine::serial);
-          EXPECT_EQ(lane->tasks.size(), 1U);
+          EXPECT_TRUE(computes_with(lane->tasks.back(), Body::pool));
+          EXPECT_EQ(std::ranges::count(lane->tasks, TaskKind::copy, &Task::kind), std::ssize(lane->tasks) - 1)
+              << "the rank's own tokens, then all groups";
         }
       }
     }
@@ -76,13 +78,77 @@ TEST(StageExperts, ARankWithoutExpertsHasNoProducts) {
   EXPECT_EQ(lanes_in(made.plan, 1, kStageAfterCall).size(), 1U);
 }
 
-TEST(StageExperts, NotWhereRanksShareAGpu) {
+TEST(StageExperts, TokensForAPeerAreSelectedByOneTask) {
+  const Config config{.schedule = "fused", .dispatch = Dispatch::per_rank};
+  const Lowered made = lowered(layer({.count = 8, .top_k = 2, .ffn = 64}), config, find_target("h200x4"));
+  int selects = 0;
+  for (const Lane* lane : lanes_in(made.plan, 0, 0)) {
+    const auto here = std::ranges::count_if(lane->tasks, [](const Task& t) { return computes_with(t, Body::select); });
+    if (here > 0) {
+      EXPECT_EQ(lane->engine, Engine::serial);
+    }
+    selects += static_cast<int>(here);
+  }
+  EXPECT_EQ(selects, 3);
+}
+
+TEST(StageExperts, HandshakesOfTokensOnceAnExpertAreOutsideOfTheProducts) {
+  const Config config{.schedule = "fused", .dispatch = Dispatch::per_expert};
+  const Lowered made = lowered(layer({.count = 8, .top_k = 2, .ffn = 64}), config, find_target("h200x2"));
+  const auto products = lanes_in(made.plan, 0, kCallStage);
+  ASSERT_EQ(products.size(), 1U);
+  EXPECT_EQ(products[0]->tasks.size(), 4U) << "two of the tokens of each rank";
+  for (const Task& task : products[0]->tasks) EXPECT_TRUE(task.waits.empty() && task.posts.empty());
+  for (const auto& [stage, name] : {std::pair{0, "tiles_await"}, {kStageAfterCall, "tiles_made"}}) {
+    const auto lanes = lanes_in(made.plan, 0, stage);
+    EXPECT_TRUE(std::ranges::any_of(lanes, [&](const Lane* lane) { return lane->name == name; })) << name;
+  }
+}
+
+TEST(StageExperts, AlsoWhereRanksShareAGpu) {
   Target shared = find_target("h200x2");
   shared.streams = false;
-  EXPECT_EQ(note_of(lowered(layer({.count = 4, .top_k = 2, .ffn = 64}), {}, shared)),
-            "ranks share a GPU, where a call is one kernel");
+  shared.sms /= 2;
+  const Lowered made = lowered(layer({.count = 4, .top_k = 2, .ffn = 64}), {}, shared);
+  EXPECT_EQ(lanes_in(made.plan, 0, kCallStage).size(), 1U);
+  // The CTAs that wait for peers leave room for those of the other rank.
+  int workers = 0;
+  for (const Lane* lane : lanes_in(made.plan, 0, 0)) workers += lane->workers;
+  EXPECT_LE(workers, shared.sms);
+}
+
+int buffer_of(const Plan& plan, const std::string& name) {
+  return static_cast<int>(std::ranges::find(plan.buffers, name, &Buffer::name) - plan.buffers.begin());
+}
+
+TEST(ReuseMemory, TheResultsOfExpertsHaveTheMemoryOfTheirTokens) {
+  Problem square = layer({.count = 8, .top_k = 2, .ffn = 64});
+  square.k = square.n;
+  const Lowered made = lowered(square, {.schedule = "fused"}, find_target("h200x2"));
+  const Plan& plan = made.plan;
+  EXPECT_EQ(plan.buffers[buffer_of(plan, "expert_y")].reuses, buffer_of(plan, "expert_x"));
+  Plan apart = plan;
+  apart.buffers[buffer_of(plan, "expert_y")].reuses = -1;
+  EXPECT_EQ(local_bytes(apart) - local_bytes(plan), workspace_bytes(plan.buffers[buffer_of(plan, "expert_x")]));
+}
+
+TEST(ReuseMemory, TheCheckerRefusesMemoryThatIsStillUsed) {
+  Problem square = layer({.count = 8, .top_k = 2, .ffn = 64});
+  square.k = square.n;
+  Plan plan = lowered(square, {.schedule = "fused"}, find_target("h200x2")).plan;
+  plan.buffers[buffer_of(plan, "expert_y")].reuses = -1;
+  // The first product reads the tokens and writes this buffer.
+  plan.buffers[buffer_of(plan, "expert_h")].reuses = buffer_of(plan, "expert_x");
+  const CheckResult proof = check(plan);
+  ASSERT_FALSE(proof.ok());
+  EXPECT_EQ(proof.violations[0].rule, Rule::race) << proof.violations[0].text;
+  plan.buffers[buffer_of(plan, "expert_h")].reuses = buffer_of(plan, "all_x");
+  EXPECT_NE(check(plan).violations.at(0).text.find("want local workspace"), std::string::npos);
+}
+
+TEST(StageExperts, PlansWithoutGroupsStay) {
   const Problem gemm{.op = "gemm_all_reduce", .m = 300, .n = 256, .k = 128, .dtype = DType::bf16};
-  EXPECT_EQ(note_of(lowered(gemm, {}, find_target("h200x2"))), "no grouped GEMMs");
+  EXPECT_EQ(note_of(lowered(gemm, {}, find_target("h200x2"))), "no groups of rows");
 }
 
 }  // namespace

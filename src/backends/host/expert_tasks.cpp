@@ -35,8 +35,8 @@ class Router {
   Router(const RouteParams& route, const Block& ids, const Block& weights)
       : route_(route), ids_(ids), weights_(weights), groups_of_(static_cast<size_t>(route.experts)) {
     for (int64_t group = 0; group < std::ssize(route.groups); ++group) {
-      const int64_t expert = route.groups[group].expert;
-      (expert < route.experts ? groups_of_[expert] : shared_).push_back(group);
+      const ExpertGroup& one = route.groups[group];
+      (is_shared(route, one) ? shared_ : groups_of_[one.expert]).push_back(group);
     }
   }
 
@@ -47,7 +47,7 @@ class Router {
   /// The rows of a token in the order of the groups, which are numbered over all shards. Tokens must come in order.
   const std::vector<Row>& rows_of(int64_t token) {
     rows_.clear();
-    const int64_t first = shard_at(token, route_.shards) * std::ssize(route_.groups);
+    const int64_t first = shard_at(ids_.rows, route_.shards, token) * std::ssize(route_.groups);
     const auto* experts = row_of<const int32_t>(ids_, token);
     for (int64_t i = 0; i < ids_.cols; ++i) {
       for (const int64_t group : groups_of_[experts[i]]) {
@@ -60,7 +60,7 @@ class Router {
     if (route_.max_rows > 0) keep_at_most(route_.max_rows - taken_);
     taken_ += std::ssize(rows_);
     for (const int64_t group : shared_) {
-      if (shard_at(token, route_.groups[group].replicas) == route_.groups[group].replica)
+      if (shard_at(ids_.rows, route_.groups[group].replicas, token) == route_.groups[group].replica)
         rows_.push_back({first + group, 1.0F});
     }
     std::ranges::sort(rows_, {}, &Row::group);
@@ -73,13 +73,10 @@ class Router {
   [[nodiscard]] int64_t dropped() const { return dropped_; }
   /// The first token of the shard of a token.
   [[nodiscard]] int64_t first_of_shard(int64_t token) const {
-    return shard_at(token, route_.shards) * rows_of_shard(route_.shards);
+    return shard_at(ids_.rows, route_.shards, token) * ceil_div(ids_.rows, route_.shards);
   }
 
  private:
-  [[nodiscard]] int64_t rows_of_shard(int64_t shards) const { return ceil_div(ids_.rows, shards); }
-  [[nodiscard]] int64_t shard_at(int64_t token, int64_t shards) const { return token / rows_of_shard(shards); }
-
   void keep_at_most(int64_t most) {
     const int64_t kept = std::min<int64_t>(most, std::ssize(rows_));
     dropped_ += std::ssize(rows_) - kept;

@@ -66,11 +66,12 @@ void Workspace::place_buffers() {
       Base& base = addresses_.base(rank, index);
       base.stride = shape_on(buffer, rank).cols;
       if (buffer.scope == Scope::symmetric) base.data = start(rank) + symmetric;
-      if (buffer.scope == Scope::local && rank == group_.rank()) base.data = local_ + local;
+      if (buffer.scope == Scope::local && rank == group_.rank())
+        base.data = buffer.reuses < 0 ? local_ + local : addresses_.base(rank, buffer.reuses).data;
       if (buffer.in_arena && rank != group_.rank()) base.announced = announced(rank, index);
     }
     if (buffer.scope == Scope::symmetric) symmetric += workspace_bytes(buffer);
-    if (buffer.scope == Scope::local) local += workspace_bytes(buffer);
+    if (buffer.scope == Scope::local && buffer.reuses < 0) local += workspace_bytes(buffer);
   }
 }
 

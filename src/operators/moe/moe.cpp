@@ -116,8 +116,7 @@ void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& t
   const int num_ranks = static_cast<int>(tensors.size());
   const auto placement = placement_of(experts, num_ranks);
   const KeptRows kept = kept_rows(problem, num_ranks, [&](int64_t token, float* chosen) {
-    int owner = 0;
-    while (token >= shard_of(problem.m, num_ranks, owner).end) ++owner;
+    const auto owner = static_cast<int>(shard_at(problem.m, num_ranks, token));
     const int64_t row = token - shard_of(problem.m, num_ranks, owner).begin;
     for (int64_t i = 0; i < experts.top_k; ++i) chosen[i] = static_cast<float>(element(tensors[owner][1], row, i));
   });

@@ -1,5 +1,5 @@
 // The ops of mixture of experts that move rows: into groups, and from there to weighted sums.
-// Used by ops.cuh.
+// Used by expert_ops.cuh.
 #pragma once
 
 #include "backends/cuda/kernels/copy_op.cuh"
@@ -62,27 +62,58 @@ __device__ inline void group_rows_op(const WorkerTable& table, const OpRecord& s
   }
 }
 
+/// Copy the rows whose list in the second source does not begin with -1.
+__device__ inline void select_op(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
+  const SourceRecord* from = table.sources + step.first_source;
+  const int size = element_bytes(from[0].dtype);
+  const auto workers = static_cast<int>(slice.count * slice.threads / 32);
+  const auto worker = static_cast<int>((slice.index * slice.threads + slice.thread) / 32);
+#pragma unroll 1
+  for (int row = worker; row < step.rows; row += workers) {
+    if (*element_of<const int32_t>(from[1], row, 0) < 0) continue;
+#pragma unroll 1
+    for (uint32_t i = 0; i < step.num_targets; ++i) {
+      const TargetRecord& to = table.targets[step.first_target + i];
+      const int at = row - to.first_row;
+      if (at < 0 || at >= to.rows) continue;
+      copy_row(from[0].data + row * from[0].ld * size, to.data + at * to.ld * size, step.cols * size);
+    }
+  }
+}
+
+/// Whether an op adds its results to all targets.
+__device__ inline bool accumulates(const WorkerTable& table, const OpRecord& step) {
+  bool adds = true;
+#pragma unroll 1
+  for (uint32_t i = 0; i < step.num_targets; ++i)
+    adds = adds && table.targets[step.first_target + i].mode == StoreMode::accumulate;
+  return adds;
+}
+
 /// For each token the sum of its rows times their weights, in fp32, in the order of the rows. `depth`: most rows. Each
-/// warp takes kUnits x 32 units of eight columns of a token.
-template <typename T, int kUnits>
+/// thread takes eight columns of a token.
+template <typename T>
 __device__ inline void sum_experts(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
   constexpr int kTogether = 4;  // rows whose loads are in flight together
   const SourceRecord* from = table.sources + step.first_source;
   const auto lane = static_cast<int>(threadIdx.x) % 32;
   const int units = step.cols / kEight;
-  const int parts = (units + 32 * kUnits - 1) / (32 * kUnits);
+  const auto parts = static_cast<uint32_t>((units + 31) / 32);
   const uint64_t total = static_cast<uint64_t>(step.rows) * parts;
+  const auto end = static_cast<uint32_t>(slice.end(total));
+  const bool adds = accumulates(table, step);
 #pragma unroll 1
-  for (uint64_t at = slice.begin(total) + slice.thread / 32; at < slice.end(total); at += slice.threads / 32) {
+  for (auto at = static_cast<uint32_t>(slice.begin(total)) + slice.thread / 32; at < end; at += slice.threads / 32) {
     const auto token = static_cast<int>(at / parts);
-    const int unit = static_cast<int>(at % parts) * 32 * kUnits + lane;
-    float sums[kUnits][kEight] = {};
+    if (adds && *element_of<const int32_t>(from[1], token, 0) < 0) continue;  // nothing to add, nothing to send
+    const int unit = static_cast<int>(at % parts) * 32 + lane;
+    float sums[kEight] = {};
     bool more = true;
 #pragma unroll 1
     for (int first = 0; first < step.depth && more; first += kTogether) {
       int rows[kTogether];
       float shares[kTogether];
-      uint4 words[kTogether][kUnits];
+      uint4 words[kTogether];
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         const int at_hand = min(first + i, step.depth - 1);
@@ -93,29 +124,19 @@ __device__ inline void sum_experts(const WorkerTable& table, const OpRecord& ste
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         const std::byte* data = from[0].data + (max(rows[i], 0) * from[0].ld) * sizeof(T);
-#pragma unroll
-        for (int j = 0; j < kUnits; ++j) {
-          if (rows[i] >= 0 && unit + 32 * j < units)
-            words[i][j] = *reinterpret_cast<const uint4*>(data + int64_t{unit + 32 * j} * 16);
-        }
+        if (rows[i] >= 0 && unit < units) words[i] = *reinterpret_cast<const uint4*>(data + int64_t{unit} * 16);
       }
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         more = more && rows[i] >= 0;
         if (!more) break;
+        float values[kEight];
+        widen_eight<T>(words[i], values);
 #pragma unroll
-        for (int j = 0; j < kUnits; ++j) {
-          float values[kEight];
-          widen_eight<T>(words[i][j], values);
-#pragma unroll
-          for (int e = 0; e < kEight; ++e) sums[j][e] = __fadd_rn(sums[j][e], __fmul_rn(shares[i], values[e]));
-        }
+        for (int e = 0; e < kEight; ++e) sums[e] = __fadd_rn(sums[e], __fmul_rn(shares[i], values[e]));
       }
     }
-#pragma unroll
-    for (int j = 0; j < kUnits; ++j) {
-      if (unit + 32 * j < units) finish_eight<T>(table, step, token, (unit + 32 * j) * kEight, sums[j]);
-    }
+    if (unit < units) finish_eight<T>(table, step, token, unit * kEight, sums);
   }
 }
 
@@ -123,9 +144,11 @@ __device__ inline void sum_experts(const WorkerTable& table, const OpRecord& ste
 __device__ inline void sum_experts_slowly(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
   const SourceRecord* from = table.sources + step.first_source;
   const uint64_t total = static_cast<uint64_t>(step.rows) * step.cols;
+  const bool adds = accumulates(table, step);
 #pragma unroll 1
   for (uint64_t at = slice.begin(total) + slice.thread; at < slice.end(total); at += slice.threads) {
     const auto token = static_cast<int>(at / step.cols);
+    if (adds && *element_of<const int32_t>(from[1], token, 0) < 0) continue;
     const auto col = static_cast<int>(at % step.cols);
     float sum = 0;
 #pragma unroll 1
@@ -148,10 +171,7 @@ __device__ inline void sum_experts_op(const WorkerTable& table, const OpRecord& 
     eights = eights && in_eights(to.data, to.ld, to.dtype, to.rows);
   }
   if (!eights) return sum_experts_slowly(table, step, slice);
-  const bool wide = step.cols > 32 * kEight;
-  if (from.dtype == DType::fp16)
-    return wide ? sum_experts<__half, 2>(table, step, slice) : sum_experts<__half, 1>(table, step, slice);
-  wide ? sum_experts<__nv_bfloat16, 2>(table, step, slice) : sum_experts<__nv_bfloat16, 1>(table, step, slice);
+  from.dtype == DType::fp16 ? sum_experts<__half>(table, step, slice) : sum_experts<__nv_bfloat16>(table, step, slice);
 }
 
 }  // namespace tilewire::cuda

@@ -43,11 +43,11 @@ std::vector<GemmBodyEntry> gemm_bodies(std::index_sequence<kShape...>) {
 }
 
 /// The bodies of grouped GEMMs.
-template <typename In>
+template <typename In, bool kBIsKN>
 std::vector<GemmBodyEntry> group_bodies() {
-  return {gemm_body<GemmBody<In, false, kWideGroups.m, kWideGroups.n, false, false, Groups::plain>>(),
-          gemm_body<GemmBody<In, false, kNarrowGroups.m, kNarrowGroups.n, false, false, Groups::plain>>(),
-          gemm_body<GemmBody<In, false, kWideGroups.m, kWideGroups.n, false, false, Groups::gated>>()};
+  return {gemm_body<GemmBody<In, kBIsKN, kWideGroups.m, kWideGroups.n, false, false, Groups::plain>>(),
+          gemm_body<GemmBody<In, kBIsKN, kNarrowGroups.m, kNarrowGroups.n, false, false, Groups::plain>>(),
+          gemm_body<GemmBody<In, kBIsKN, kWideGroups.m, kWideGroups.n, false, false, Groups::gated>>()};
 }
 
 template <typename In, bool kBIsKN>

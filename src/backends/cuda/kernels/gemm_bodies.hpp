@@ -19,7 +19,9 @@ struct GemmBodyEntry {
 [[nodiscard]] std::vector<GemmBodyEntry> gemm_bodies_bf16_kn();
 [[nodiscard]] std::vector<GemmBodyEntry> gemm_bodies_fp16_nk();
 [[nodiscard]] std::vector<GemmBodyEntry> gemm_bodies_fp16_kn();
-[[nodiscard]] std::vector<GemmBodyEntry> group_bodies_bf16();
-[[nodiscard]] std::vector<GemmBodyEntry> group_bodies_fp16();
+[[nodiscard]] std::vector<GemmBodyEntry> group_bodies_bf16_nk();
+[[nodiscard]] std::vector<GemmBodyEntry> group_bodies_bf16_kn();
+[[nodiscard]] std::vector<GemmBodyEntry> group_bodies_fp16_nk();
+[[nodiscard]] std::vector<GemmBodyEntry> group_bodies_fp16_kn();
 
 }  // namespace tilewire::cuda

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/gemm_scheduler.cuh"
+#include "backends/cuda/kernels/scan.cuh"
 #include "backends/cuda/kernels/signal_device.cuh"
 
 namespace tilewire::cuda {
@@ -56,16 +57,6 @@ __device__ inline GroupRows rows_of_group(const Bases& bases, const FamilyRecord
   const int32_t* extents = resolve(bases, family.extents) + group;
   const int begin = __ldcg(extents);
   return {begin, __ldcg(extents + family.extents_ld) - begin};
-}
-
-/// The sum of the values of the lanes up to this one.
-__device__ inline uint32_t sum_to_lane(uint32_t value) {
-#pragma unroll
-  for (uint32_t step = 1; step < 32; step *= 2) {
-    const uint32_t other = __shfl_up_sync(~0U, value, step);
-    if (threadIdx.x % 32 >= step) value += other;
-  }
-  return value;
 }
 
 /// Tiles of so many rows, if a tile has `most`.

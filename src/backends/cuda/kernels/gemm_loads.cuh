@@ -74,7 +74,7 @@ __device__ inline void load_group_a(const Cta<Body>& cta, const Operands& from, 
   }
 }
 
-/// The lines of B for one step of K: a box for each consumer.
+/// The lines of B for one step of K: a box for each consumer, or of B stored [K,N] one for each 64 columns.
 template <class Body>
 __device__ inline void load_group_b(const Cta<Body>& cta, const Operands& from, int k, int stage) {
   constexpr int kCols = Body::kBlocksOut * 64;
@@ -82,8 +82,18 @@ __device__ inline void load_group_b(const Cta<Body>& cta, const Operands& from, 
   const uint32_t to = from.b.to + stage * Body::kStageBytes;
 #pragma unroll
   for (int consumer = 0; consumer < 2; ++consumer) {
-    ptx::tensor_load_4d(to + consumer * Body::kBytesB / 2, from.b.map, &cta.control.full[stage], k,
-                        from.b.line + consumer * kCols, 0, from.group, cache_hints);
+    const uint32_t part = to + consumer * Body::kBytesB / 2;
+    const int line = from.b.line + consumer * kCols;
+    if constexpr (Body::kNMajor) {
+#pragma unroll
+      for (int block = 0; block < Body::kBlocksM; ++block) {
+        ptx::tensor_load_4d(part + block * 64 * kTileK * 2, from.b.map, &cta.control.full[stage],
+                            Body::kGated ? line : line + block * 64, k, Body::kGated ? block : 0, from.group,
+                            cache_hints);
+      }
+    } else {
+      ptx::tensor_load_4d(part, from.b.map, &cta.control.full[stage], k, line, 0, from.group, cache_hints);
+    }
   }
 }
 

@@ -15,8 +15,9 @@ namespace {
 const std::vector<GemmBodyEntry>& all_bodies() {
   static const std::vector<GemmBodyEntry> bodies = [] {
     std::vector<GemmBodyEntry> all;
-    for (const auto& some : {gemm_bodies_bf16_nk(), gemm_bodies_bf16_kn(), gemm_bodies_fp16_nk(), gemm_bodies_fp16_kn(),
-                             group_bodies_bf16(), group_bodies_fp16()}) {
+    for (const auto& some :
+         {gemm_bodies_bf16_nk(), gemm_bodies_bf16_kn(), gemm_bodies_fp16_nk(), gemm_bodies_fp16_kn(),
+          group_bodies_bf16_nk(), group_bodies_bf16_kn(), group_bodies_fp16_nk(), group_bodies_fp16_kn()}) {
       all.insert(all.end(), some.begin(), some.end());
     }
     return all;
@@ -46,10 +47,10 @@ CUtensorMapDataType map_type(DType dtype) {
   return dtype == DType::fp32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_INT32;
 }
 
-/// A dimension of a map behind the first one: its extent, its stride in rows of the matrix, and that of the box.
+/// A dimension of a map behind the first one: its extent, its stride in elements of the matrix, and that of the box.
 struct MapAxis {
   int64_t extent;
-  int64_t rows;
+  int64_t stride;
   int box;
 };
 
@@ -65,7 +66,7 @@ CUtensorMap make_map(const MatrixView& m, const std::array<MapAxis, kAxes>& axes
   steps.fill(1);
   for (size_t i = 0; i < kAxes; ++i) {
     dims[i + 1] = static_cast<cuuint64_t>(axes[i].extent);
-    strides[i] = static_cast<cuuint64_t>(axes[i].rows * m.ld) * size;
+    strides[i] = static_cast<cuuint64_t>(axes[i].stride) * size;
     box[i + 1] = static_cast<cuuint32_t>(axes[i].box);
   }
   static const auto encode = load_driver().tensor_map_encode_tiled;
@@ -79,7 +80,7 @@ CUtensorMap make_map(const MatrixView& m, const std::array<MapAxis, kAxes>& axes
 
 CUtensorMap make_map(const MatrixView& m, int box_rows,
                      CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
-  return make_map(m, std::array<MapAxis, 1>{{{m.rows, 1, box_rows}}}, promotion);
+  return make_map(m, std::array<MapAxis, 1>{{{m.rows, m.ld, box_rows}}}, promotion);
 }
 
 /// Tiles of few rows read B once, at the speed of memory. Then 256-byte promotion, half of it for the next step, costs
@@ -128,14 +129,26 @@ CUtensorMap make_b_map(const MatrixView& b, TileShape shape, ClusterShape cluste
 
 CUtensorMap make_group_a_map(const MatrixView& a, int rows) { return make_map(a, rows); }
 
-CUtensorMap make_group_b_map(const MatrixView& b, int64_t groups, Activation activation, TileShape shape) {
+CUtensorMap make_group_b_map(const MatrixView& b, int64_t groups, Activation activation, TileShape shape,
+                             bool b_is_kn) {
+  if (b_is_kn) {
+    // 64 columns in a box; K, gate and up, groups.
+    require(activation != Activation::swiglu_pairs, "groups with B stored [K,N]: no tensor map has pairs of columns");
+    MatrixView part = b;
+    const int64_t gates = activation == Activation::swiglu ? 2 : 1;
+    part.cols /= gates;
+    const int64_t lines = b.rows / groups;
+    const std::array<MapAxis, 3> axes{{{lines, b.ld, kTileK}, {gates, part.cols, 1}, {groups, lines * b.ld, 1}}};
+    return make_map(part, axes, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+  }
   const int64_t lines = b.rows / groups;
   // A box for each consumer.
   const int box = shape.n / (is_gated(activation) ? 4 : 2);
   // Lines, gate and up, groups.
-  std::array<MapAxis, 3> axes{{{lines, 1, box}, {1, lines, 1}, {groups, lines, 1}}};
-  if (activation == Activation::swiglu) axes = {{{lines / 2, 1, box}, {2, lines / 2, 2}, {groups, lines, 1}}};
-  if (activation == Activation::swiglu_pairs) axes = {{{lines / 2, 2, box}, {2, 1, 2}, {groups, lines, 1}}};
+  const int64_t all = lines * b.ld;
+  std::array<MapAxis, 3> axes{{{lines, b.ld, box}, {1, all, 1}, {groups, all, 1}}};
+  if (activation == Activation::swiglu) axes = {{{lines / 2, b.ld, box}, {2, all / 2, 2}, {groups, all, 1}}};
+  if (activation == Activation::swiglu_pairs) axes = {{{lines / 2, 2 * b.ld, box}, {2, b.ld, 2}, {groups, all, 1}}};
   return make_map(b, axes, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 

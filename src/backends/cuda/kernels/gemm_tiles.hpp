@@ -147,9 +147,11 @@ struct MatrixView {
 [[nodiscard]] CUtensorMap make_a_map(const MatrixView& a, TileShape shape, int rows);
 [[nodiscard]] CUtensorMap make_b_map(const MatrixView& b, TileShape shape, ClusterShape cluster, bool b_is_kn);
 /// Map to load A of groups in boxes of `rows` rows, and B: `groups` matrices of b.rows / groups lines each, one below
-/// the other. If gated, half of the lines of each are the gate, and half are up, or each two neighbours are both.
+/// the other. If gated, half of the lines of each (of the columns with `b_is_kn`) are the gate, and half are up, or
+/// each two neighbours are both (not with `b_is_kn`).
 [[nodiscard]] CUtensorMap make_group_a_map(const MatrixView& a, int rows);
-[[nodiscard]] CUtensorMap make_group_b_map(const MatrixView& b, int64_t groups, Activation activation, TileShape shape);
+[[nodiscard]] CUtensorMap make_group_b_map(const MatrixView& b, int64_t groups, Activation activation, TileShape shape,
+                                           bool b_is_kn);
 /// Map to store tiles of any shape to a matrix, and to load partials from it. Writes outside are dropped.
 [[nodiscard]] CUtensorMap make_output_map(const MatrixView& c);
 /// The same in boxes of kRestRows, for WriteRecord::rest_map.

@@ -6,7 +6,7 @@
 
 #include "backends/cuda/kernels/elements.cuh"
 #include "backends/cuda/kernels/signal_device.cuh"
-#include "backends/cuda/kernels/task_spans.hpp"
+#include "backends/cuda/kernels/task_span.hpp"
 
 namespace tilewire::cuda {
 

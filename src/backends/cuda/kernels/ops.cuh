@@ -3,10 +3,8 @@
 #pragma once
 
 #include "backends/cuda/kernels/copy_op.cuh"
-#include "backends/cuda/kernels/expert_rows.cuh"
 #include "backends/cuda/kernels/multiply.cuh"
 #include "backends/cuda/kernels/norm_op.cuh"
-#include "backends/cuda/kernels/route_op.cuh"
 
 namespace tilewire::cuda {
 
@@ -185,9 +183,14 @@ __device__ inline void norm_op(const WorkerTable& table, const OpRecord& step, c
       : normalise_rows<false>(table, step, slice, warpgroup);
 }
 
-/// Execute an op. `multiply` and `route` need kOpThreads threads. NOTE: kernels of tensor cores compute nothing here,
-/// and the ops of experts have a kernel of their own: more code would cost the other ops registers.
-template <bool kComputes, bool kExperts>
+/// The ops of a kernel beside those of run_op: none.
+struct NoMoreOps {
+  static __device__ void run(const WorkerTable&, const OpRecord&, const Slice&, Patience&) {}
+};
+
+/// Execute an op. `multiply` needs kOpThreads threads. NOTE: kernels of tensor cores compute nothing here, and the ops
+/// of experts (`More`) have a kernel of their own: more code would cost the other ops registers.
+template <bool kComputes, class More>
 __device__ inline void run_op(const WorkerTable& table, const OpRecord& step, const Slice& slice,
                               const Warpgroup& warpgroup, BulkRoom& room, Patience& patience) {
   switch (step.code) {
@@ -205,14 +208,10 @@ __device__ inline void run_op(const WorkerTable& table, const OpRecord& step, co
       if constexpr (kComputes) norm_op(table, step, slice, warpgroup);
       return;
     case OpCode::route:
-      if constexpr (kExperts) route_op(table, step, slice, patience);
-      return;
     case OpCode::group_rows:
-      if constexpr (kExperts) group_rows_op(table, step, slice);
-      return;
+    case OpCode::select:
     case OpCode::sum_experts:
-      if constexpr (kExperts) sum_experts_op(table, step, slice);
-      return;
+      return More::run(table, step, slice, patience);
     case OpCode::sync:
     case OpCode::doorbell:
       return;

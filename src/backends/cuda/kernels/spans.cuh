@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/ptx.cuh"
-#include "backends/cuda/kernels/task_spans.hpp"
+#include "backends/cuda/kernels/task_span.hpp"
 #include "backends/cuda/kernels/worker_table.hpp"
 
 namespace tilewire::cuda {

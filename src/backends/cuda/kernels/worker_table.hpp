@@ -15,6 +15,8 @@ struct TaskSpan;
 
 /// Threads of a CTA of the worker kernel; CTAs of the GEMM kernel have more.
 inline constexpr int kOpThreads = 256;
+/// The same for a mixture of experts, which moves rows at addresses that it loads first: many loads must be in flight.
+inline constexpr int kExpertThreads = 512;
 /// Threads that execute an op together in lanes of small ops, and the most such warpgroups of a CTA.
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kMostWarpgroups = 3;
@@ -29,6 +31,7 @@ enum class OpCode : uint8_t {
   doorbell,     ///< open a stream's doorbell, wait until its work is complete
   route,        ///< make groups of tokens; source 2 is a RouteTable
   group_rows,   ///< bring rows into groups: source 1 has their numbers, source 2 the extents
+  select,       ///< copy the rows whose list in source 1 does not begin with -1
   sum_experts,  ///< weighted sums of the rows of each token; source 1 has the rows, source 2 the weights
 };
 
@@ -166,6 +169,8 @@ inline constexpr uint32_t kOverlap = 0xFFFFFFFC;
 /// As WaitFailure::wait: an expert (`seen`) of a token (`wanted`) that is none, or that the token has twice.
 inline constexpr uint32_t kNoExpert = 0xFFFFFFFB;
 inline constexpr uint32_t kTwiceAnExpert = 0xFFFFFFFA;
+/// As WaitFailure::wait: more rows (`seen`) for the experts of a rank than max_rows (`wanted`).
+inline constexpr uint32_t kTooManyRows = 0xFFFFFFF9;
 /// As WaitFailure::wait: not all LL data of an op have arrived.
 inline constexpr uint32_t kDataOfPeers = 0xFFFFFFFD;
 

@@ -1,7 +1,9 @@
 // Worker CTAs in a kernel of their own.
 // Called by programs through workers.hpp.
 #include <algorithm>
+#include <type_traits>
 
+#include "backends/cuda/kernels/expert_ops.cuh"
 #include "backends/cuda/kernels/launch_kernel.cuh"
 #include "backends/cuda/kernels/workers.cuh"
 #include "backends/cuda/kernels/workers.hpp"
@@ -9,19 +11,28 @@
 namespace tilewire::cuda {
 namespace {
 
+/// Threads of a CTA, and its dynamic shared memory.
+template <bool kExperts>
+constexpr int kWorkerThreads = kExperts ? kExpertThreads : kOpThreads;
+template <bool kExperts>
+constexpr uint32_t kWorkerBytes = kExperts ? sizeof(RoutingShared) : 0;
+
 /// With kExperts: for lanes of mixture of experts.
 template <bool kExperts>
-__global__ void __launch_bounds__(kOpThreads, 1)
+__global__ void __launch_bounds__(kWorkerThreads<kExperts>, 1)
     worker_kernel(const __grid_constant__ WorkerLaunch launch, const __grid_constant__ Preamble preamble,
                   bool ends_call) {
   __shared__ WorkerShared shared;
   static_assert(kOpThreads <= kMostWarpgroups * kWarpgroupThreads);
-  if (blockIdx.x == 0 && threadIdx.x == kOpThreads - 32) note_call(launch);
+  constexpr int kLastWarp = kWorkerThreads<kExperts> - 32;
+  if (blockIdx.x == 0 && threadIdx.x == kLastWarp) note_call(launch);
   // If there are few lanes, this warp has nothing else to do.
-  if (preamble.has_task && blockIdx.x == gridDim.x - 1 && threadIdx.x == kOpThreads - 32)
-    open_workers(launch, preamble);
+  if (preamble.has_task && blockIdx.x == gridDim.x - 1 && threadIdx.x == kLastWarp) open_workers(launch, preamble);
   // NOTE: on a broken team an earlier kernel of the call may not have routed.
-  if (!kExperts || !is_aborted(launch.watch)) run_worker_roles<!kExperts, kExperts>(launch, blockIdx.x, shared);
+  if (!kExperts || !is_aborted(launch.watch)) {
+    using More = std::conditional_t<kExperts, ExpertOps, NoMoreOps>;
+    run_worker_roles<!kExperts, More>(launch, blockIdx.x, shared);
+  }
   if (ends_call) leave_call(launch);
 }
 
@@ -40,15 +51,19 @@ void load_worker_kernel() {
   cudaFuncAttributes attributes{};
   check(cudaFuncGetAttributes(&attributes, worker_kernel<false>), "cudaFuncGetAttributes");
   check(cudaFuncGetAttributes(&attributes, worker_kernel<true>), "cudaFuncGetAttributes");
+  check(cudaFuncSetAttribute(worker_kernel<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, kWorkerBytes<true>),
+        "cudaFuncSetAttribute");
   check(cudaFuncGetAttributes(&attributes, sync_kernel), "cudaFuncGetAttributes");
 }
 
 void launch_workers(const WorkerLaunch& launch, const Preamble& preamble, bool ends_call, cudaStream_t stream,
                     bool experts) {
+  LaunchShape shape{.threads = static_cast<uint32_t>(experts ? kExpertThreads : kOpThreads)};
   // NOTE: a rank without work has one CTA, which ends the call.
-  const uint32_t ctas = std::max(1u, worker_ctas(launch.table, kOpThreads));
+  shape.ctas = std::max(1u, worker_ctas(launch.table, shape.threads));
+  shape.shared_bytes = experts ? kWorkerBytes<true> : 0;
   const auto kernel = experts ? worker_kernel<true> : worker_kernel<false>;
-  launch_kernel("launch of worker_kernel", kernel, ctas, kOpThreads, stream, launch, preamble, ends_call);
+  launch_early_kernel("launch of worker_kernel", kernel, shape, false, stream, launch, preamble, ends_call);
 }
 
 void launch_sync_lanes(const WorkerLaunch& launch, cudaStream_t stream) {

@@ -123,7 +123,7 @@ __device__ inline void finish_op(const WorkerLaunch& launch, const Worker& me, u
 }
 
 /// Execute a lane, by all threads of the warpgroup. False if a wait failed: the team is broken, nothing more is posted.
-template <bool kMultiplies, bool kExperts>
+template <bool kMultiplies, class More>
 __device__ inline bool run_lane(const WorkerLaunch& launch, const Worker& me, WorkerShared& shared, uint8_t* pieces) {
   // NOTE: one thread initialises and uses its mbarriers, so that no thread waits for the initialisation.
   BulkRoom room = make_bulk_room(pieces, shared.here);
@@ -148,7 +148,7 @@ __device__ inline bool run_lane(const WorkerLaunch& launch, const Worker& me, Wo
     if (!go[warpgroup.index]) return false;
     Patience patience{launch.watch, step.task, me.epoch, slice.thread == 0};
     if (patience.first) patience.span = span_of(launch, step.task);
-    run_op<kMultiplies, kExperts>(table, step, slice, warpgroup, room, patience);
+    run_op<kMultiplies, More>(table, step, slice, warpgroup, room, patience);
     if (warpgroup.any(patience.over)) return false;
     if (slice.thread == 0) finish_op(launch, me, index, table.posts, step);
   }
@@ -179,7 +179,7 @@ __device__ inline void note_begun(const WorkerLaunch& launch) {
 
 /// The role of CTA number `cta`: first the CTAs of data lanes, then those of sync-only lanes, one warp each, then the
 /// helper CTAs, each for all helped lanes. `pieces`: kBulkBytes of shared memory, or null.
-template <bool kMultiplies, bool kExperts = false>
+template <bool kMultiplies, class More = NoMoreOps>
 __device__ inline void run_worker_roles(const WorkerLaunch& launch, uint32_t cta, WorkerShared& shared,
                                         uint8_t* pieces = nullptr) {
   const WorkerTable& table = launch.table;
@@ -191,7 +191,7 @@ __device__ inline void run_worker_roles(const WorkerLaunch& launch, uint32_t cta
     for (uint32_t lane = 0; lane < lanes; ++lane) {
       if (late && !table.lanes[lane].helped) continue;
       const Worker me = late ? place_helper(launch, cta - workers, lane) : place_worker(launch, cta);
-      const bool good = run_lane<kMultiplies, kExperts>(launch, me, shared, late ? nullptr : pieces);
+      const bool good = run_lane<kMultiplies, More>(launch, me, shared, late ? nullptr : pieces);
       // NOTE: warpgroups of this lane may be parts of one warpgroup in the next lane: all go on, or none.
       if (late && __syncthreads_and(good) == 0) return;
     }

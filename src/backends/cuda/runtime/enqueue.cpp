@@ -1,6 +1,6 @@
 // Enqueues one call of a program: kernels, copies, library calls.
 // Called by run, and by bursts.
-#include "backends/cuda/kernels/task_spans.hpp"
+#include "backends/cuda/kernels/task_span.hpp"
 #include "backends/cuda/runtime/program.hpp"
 
 namespace tilewire::cuda {
@@ -93,6 +93,8 @@ void CudaProgram::enqueue_stream_ordered(const Bound& bound, const WorkerLaunch&
     WorkerLaunch first = before;
     first.begins = true;
     launch_part(first, bound.plain, bound.tables.first, !more, stream, bound.tables.experts);
+    // NOTE: in a queue of the device that ranks share, the kernels below would hold up the other ranks' first kernels.
+    if (group_.shares_device()) check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
   // NOTE: a rank without experts has neither.
   enqueue_grouped(bound, before, stream);

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "backends/cuda/kernels/route_table.hpp"
-#include "backends/cuda/kernels/task_spans.hpp"
 #include "backends/cuda/runtime/callers_stream.hpp"
+#include "backends/cuda/runtime/trace.hpp"
 #include "backends/cuda/runtime/upload.hpp"
 #include "backends/cuda/tables/gemv_table.hpp"
 #include "backends/cuda/tables/work_order.hpp"
@@ -347,6 +347,10 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
                               failure.wanted, expert)
                 : fmt::format("{} on rank {}: topk_ids of token {}: expert {}, want 0 to {}", plan_.op, group_.rank(),
                               failure.wanted, expert, num_experts(plan_) - 1)};
+  }
+  if (failure.wait == kTooManyRows) {
+    return {ErrorKind::invalid_input, fmt::format("{}: tokens give rank {} {} rows, max_rows = {}", plan_.op,
+                                                  group_.rank(), failure.seen, failure.wanted)};
   }
   WaitReport report{.op = plan_.op, .rank = group_.rank(), .wanted = failure.wanted, .seen = failure.seen};
   if (failure.task < bound.tables.names.size()) {

@@ -1,9 +1,10 @@
 // Traces of calls on GPUs: the times that kernels have recorded, on the clock of all ranks.
 // Called by users through Program.
+#include "backends/cuda/runtime/trace.hpp"
+
 #include <algorithm>
 #include <tuple>
 
-#include "backends/cuda/kernels/task_spans.hpp"
 #include "backends/cuda/runtime/program.hpp"
 #include "backends/cuda/tables/lane_tables.hpp"
 #include "core/gemm_tasks.hpp"

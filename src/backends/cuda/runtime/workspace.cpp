@@ -11,6 +11,7 @@
 #include "backends/cuda/runtime/upload.hpp"
 #include "backends/cuda/tables/gemv_table.hpp"
 #include "core/gemm_tasks.hpp"
+#include "core/grouped_tasks.hpp"
 #include "core/text.hpp"
 #include "lower/lane_roles.hpp"
 #include "lower/tensor_cores.hpp"
@@ -44,7 +45,10 @@ void load_groups(const Plan& plan) {
       const bool gated = is_gated(task.activation);
       for (const TileShape& shape : {kWideGroups, kNarrowGroups}) {
         if (gated && shape == kNarrowGroups) continue;
-        load_gemm_tiles({.dtype = dtype, .shape = shape, .groups = gated ? Groups::gated : Groups::plain});
+        load_gemm_tiles({.dtype = dtype,
+                         .b_is_kn = task.gemm.b_layout == BLayout::kn,
+                         .shape = shape,
+                         .groups = gated ? Groups::gated : Groups::plain});
       }
     }
   }
@@ -109,19 +113,31 @@ void Workspace::fill_route() {
   const RouteParams& route = *task->route;
   std::vector<RouteGroup> groups;
   std::vector<int32_t> first;
+  const auto add = [&](int64_t index) {
+    const ExpertGroup& group = route.groups[index];
+    groups.push_back(
+        {static_cast<int32_t>(index), static_cast<int32_t>(group.replica), static_cast<int32_t>(group.replicas)});
+  };
   for (int64_t expert = 0; expert < route.experts; ++expert) {
     first.push_back(static_cast<int32_t>(groups.size()));
-    for (int32_t i = 0; i < std::ssize(route.groups); ++i) {
-      const ExpertGroup& group = route.groups[i];
-      if (group.expert != expert) continue;
-      groups.push_back({i, static_cast<int32_t>(group.replica), static_cast<int32_t>(group.replicas)});
+    for (int64_t i = 0; i < std::ssize(route.groups); ++i) {
+      if (route.groups[i].expert == expert) add(i);
     }
+  }
+  for (int64_t i = 0; i < std::ssize(route.groups); ++i) {
+    if (!is_shared(route, route.groups[i])) continue;
+    first.push_back(static_cast<int32_t>(groups.size()));
+    add(i);
   }
   first.push_back(static_cast<int32_t>(groups.size()));
   std::vector<RouteTable> table(1);
   table[0].experts = static_cast<int32_t>(route.experts);
   table[0].num_groups = static_cast<int32_t>(route.groups.size());
   table[0].align = static_cast<int32_t>(route.align);
+  table[0].shards = static_cast<int32_t>(route.shards);
+  table[0].shared = static_cast<int32_t>(num_shared(route));
+  table[0].max_rows = static_cast<int32_t>(route.max_rows);
+  table[0].drops = route.drops;
   Upload parts;
   parts.add(groups, &table[0].groups);
   parts.add(first, &table[0].first);
@@ -151,7 +167,11 @@ Addresses Workspace::addresses(const std::vector<Base>& callers) const {
         base.data = reinterpret_cast<std::byte*>(copied_address(first));
         in_copy += copy_bytes(buffer);
       }
-      if (buffer.scope == Scope::local && rank == group_.rank()) base.data = group_.workspace_at(rank, in_local);
+      const bool reuses = buffer.reuses >= 0;
+      if (buffer.scope == Scope::local && rank == group_.rank()) {
+        base.data =
+            reuses ? all.bases[rank * plan_.buffers.size() + buffer.reuses].data : group_.workspace_at(rank, in_local);
+      }
       if (is_callers(buffer) && rank == group_.rank()) base = callers[index];
       // NOTE: a tensor in the arena has the same offset on every rank (Group::allocate).
       if (is_callers(buffer) && rank != group_.rank() && buffer.in_arena) {
@@ -159,7 +179,7 @@ Addresses Workspace::addresses(const std::vector<Base>& callers) const {
       }
       if (is_own(buffer)) in_own += workspace_bytes(buffer);
       if (is_shared(buffer)) in_shared += workspace_bytes(buffer);
-      if (buffer.scope == Scope::local) in_local += workspace_bytes(buffer);
+      if (buffer.scope == Scope::local && !reuses) in_local += workspace_bytes(buffer);
       all.bases.push_back(base);
     }
   }

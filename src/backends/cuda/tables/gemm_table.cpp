@@ -254,37 +254,41 @@ HostTable plain_table(const PlainProduct& p) {
 
 GemmBodyKind kind_of(const GroupedProduct& product) {
   return {.dtype = product.a.dtype,
+          .b_is_kn = product.b_is_kn,
           .shape = product.shape,
           .groups = is_gated(product.activation) ? Groups::gated : Groups::plain};
 }
 
 HostTable grouped_table(const GroupedProduct& p) {
   const int64_t lines = is_gated(p.activation) ? 2 * p.c.cols : p.c.cols;
-  require(p.groups >= 1 && p.a.cols >= 1 && p.b.cols == p.a.cols && p.b.rows == p.groups * lines,
-          "{} groups of K = {} times {} x {}: want a B of {} lines for each", p.groups, p.a.cols, p.b.rows, p.b.cols,
-          lines);
+  const int64_t rows = p.b_is_kn ? p.a.cols : lines;
+  require(p.groups >= 1 && p.a.cols >= 1 && p.b.cols == (p.b_is_kn ? lines : p.a.cols) && p.b.rows == p.groups * rows,
+          "{} groups of K = {} times {} x {}: want a B of {} rows for each", p.groups, p.a.cols, p.b.rows, p.b.cols,
+          rows);
   require(p.a.dtype == p.b.dtype && p.a.dtype == p.c.dtype, "groups: A, B and C have one type");
   HostTable table;
-  for (int box = kMostGroupRows; box >= 8; box /= 2) table.maps.push_back(make_group_a_map(p.a, box));
+  const auto add_map = [&](const MatrixView& matrix, const auto& make) {
+    const bool moves = is_relative(reinterpret_cast<uint64_t>(matrix.data));
+    const auto number = static_cast<uint16_t>(table.maps.size());
+    if (moves) table.moving.push_back({number, matrix, make});
+    table.maps.push_back(moves ? CUtensorMap{} : make(matrix));
+    return number;
+  };
+  for (int box = kMostGroupRows; box >= 8; box /= 2)
+    add_map(p.a, [box](const MatrixView& a) { return make_group_a_map(a, box); });
   FamilyRecord family;
   family.extents = p.extents;
-  family.extents_ld = static_cast<int32_t>(p.groups);
+  family.extents_ld = static_cast<int32_t>(p.extents_ld > 0 ? p.extents_ld : p.groups);
   family.groups = static_cast<int32_t>(p.groups);
   family.cols = static_cast<int32_t>(p.c.cols);
   family.k_steps = static_cast<int32_t>(ceil_div(p.a.cols, kTileK));
-  family.b_map = static_cast<uint16_t>(table.maps.size());
-  family.c_map = family.b_map + 1;
-  family.rest_map = family.b_map + 2;
   family.activation = p.activation;
   family.ended = p.ended;
-  const auto make_b = [groups = p.groups, activation = p.activation, shape = p.shape](const MatrixView& b) {
-    return make_group_b_map(b, groups, activation, shape);
-  };
-  const bool moves = is_relative(reinterpret_cast<uint64_t>(p.b.data));
-  if (moves) table.moving.push_back({family.b_map, p.b, make_b});
-  table.maps.push_back(moves ? CUtensorMap{} : make_b(p.b));
-  table.maps.push_back(make_output_map(p.c));
-  table.maps.push_back(make_rest_map(p.c));
+  const auto make_b = [groups = p.groups, activation = p.activation, shape = p.shape, b_is_kn = p.b_is_kn](
+                          const MatrixView& b) { return make_group_b_map(b, groups, activation, shape, b_is_kn); };
+  family.b_map = add_map(p.b, make_b);
+  family.c_map = add_map(p.c, make_output_map);
+  family.rest_map = add_map(p.c, make_rest_map);
   table.families.push_back(family);
   return table;
 }

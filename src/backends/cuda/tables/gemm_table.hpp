@@ -89,11 +89,13 @@ struct PlainProduct {
 
 /// Groups of rows of A times a B for each, on one GPU.
 struct GroupedProduct {
-  MatrixView a{};  ///< rows of all groups x K
-  MatrixView b{};  ///< the B of each group, [N,K], one below the other
-  MatrixView c{};  ///< rows of all groups x N, or N / 2 if gated; the dtype of A and B
+  MatrixView a{};        ///< rows of all groups x K
+  MatrixView b{};        ///< the B of each group, one below the other
+  MatrixView c{};        ///< rows of all groups x N, or N / 2 if gated; the dtype of A and B
+  bool b_is_kn = false;  ///< each B is stored [K,N]; otherwise [N,K]
   int64_t groups = 0;
-  const int32_t* extents = nullptr;  ///< in device memory: `groups` first rows, multiples of 8, then as many ends
+  const int32_t* extents = nullptr;  ///< in device memory: first rows of groups, multiples of 8, then as many ends
+  int64_t extents_ld = 0;            ///< from a group's first row to its end there; 0: `groups`
   Activation activation = Activation::none;
   TileShape shape = kWideGroups;  ///< or kNarrowGroups, if not gated
   uint32_t* ended = nullptr;      ///< in device memory: zero, also after each call

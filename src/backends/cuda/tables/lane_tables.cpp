@@ -168,16 +168,19 @@ class TableMaker {
         return MatrixView{at.data, buffer.dtype, rows, shape_on(buffer, region.rank).cols, at.ld};
       };
       const Region extents = extents_read(plan_, task)[0];
-      GroupedProduct product{.a = view(a), .b = view(b), .c = view(c), .groups = extents.cols};
+      GroupedProduct product{.a = view(a), .b = view(b), .c = view(c)};
+      product.b_is_kn = task.gemm.b_layout == BLayout::kn;
+      const int64_t rows_of_b = b.rows / a.rows;
+      product.groups = rows_of_b > 0 ? product.b.rows / rows_of_b : 0;
+      product.extents_ld = extents.cols;
       product.extents = reinterpret_cast<const int32_t*>(view_.data_of(extents));
       product.activation = task.activation;
-      if (!is_gated(task.activation))
-        product.shape = shape_of_groups(plan_.buffers[a.buffer].most_rows, product.groups);
+      if (!is_gated(task.activation)) product.shape = shape_of_groups(plan_.buffers[a.buffer].most_rows, extents.cols);
       GroupedKernel& kernel = out_.grouped.emplace_back(GroupedKernel{grouped_table(product), kind_of(product)});
       FamilyRecord& family = kernel.table.families[0];
       family.extents += a.row;
       family.groups = static_cast<int32_t>(a.rows);
-      family.first_group = static_cast<int32_t>(a.row);
+      family.first_group = static_cast<int32_t>(b.row / rows_of_b);
       family.first_col = static_cast<int32_t>(task.writes[0].first_col);
       family.cols = static_cast<int32_t>(c.cols);
       family.task = view_.name_task(index, &task - plan_.lanes[index].tasks.data());
@@ -329,6 +332,7 @@ class TableMaker {
       case TaskKind::compute:
       case TaskKind::gemm_call:
         if (task.body == Body::route) return OpCode::route;
+        if (task.body == Body::select) return OpCode::select;
         if (task.body == Body::pool) return task.reads.size() == 3 ? OpCode::sum_experts : OpCode::group_rows;
         return is_product(task) ? OpCode::multiply : OpCode::norm;
       case TaskKind::copy:
@@ -376,7 +380,7 @@ class TableMaker {
       }
     }
     out_.experts = out_.experts || step.code == OpCode::route || step.code == OpCode::group_rows ||
-                   step.code == OpCode::sum_experts;
+                   step.code == OpCode::select || step.code == OpCode::sum_experts;
     if (step.code == OpCode::route) workers.sources.push_back({.data = view_.addresses.route});
     if (step.code == OpCode::group_rows) {
       Region extents = extents_read(plan_, task)[0];

@@ -152,7 +152,7 @@ Known known_to_kernels() {
   return {
       .kinds = {TaskKind::compute, TaskKind::copy, TaskKind::reduce, TaskKind::fill, TaskKind::sync,
                 TaskKind::gemm_call, TaskKind::collective_call},
-      .bodies = {Body::gemm, Body::norm, Body::pool, Body::route, Body::grouped_gemm},
+      .bodies = {Body::gemm, Body::norm, Body::pool, Body::route, Body::grouped_gemm, Body::select},
       .collectives = {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce},
       .epilogue = {EpilogueKind::bias, EpilogueKind::gelu, EpilogueKind::relu, EpilogueKind::scale,
                    EpilogueKind::residual, EpilogueKind::swiglu_pairs},
@@ -216,7 +216,8 @@ std::optional<std::string> refuses_product(const Plan& plan, const Task& task) {
   constexpr int64_t kChunk = 64;  // columns of a store
   const DType dtype = plan.buffers[task.reads[0].buffer].dtype;
   if (dtype != DType::bf16 && dtype != DType::fp16) return "groups of " + to_string(dtype);
-  if (task.gemm.b_layout != BLayout::nk) return "groups with B of layout kn";
+  if (task.gemm.b_layout == BLayout::kn && task.activation == Activation::swiglu_pairs)
+    return "groups with B of layout kn and activation swiglu_pairs";
   const int64_t cols = plan.buffers[task.writes[0].to.buffer].cols;
   if (task.reads[0].cols % kUnit != 0 || cols % kUnit != 0)
     return fmt::format("groups of {} columns with results of {}, want multiples of {}", task.reads[0].cols, cols,
@@ -241,20 +242,15 @@ std::optional<std::string> refuses_experts(const Plan& plan) {
     return "products or norms beside a mixture of experts: they have kernels of their own";
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
-      if (task.route && std::ssize(task.route->groups) > kMostRoutedGroups)
-        return fmt::format("{} experts on a rank, at most {}", task.route->groups.size(), kMostRoutedGroups);
-      if (task.route && task.route->shards > 1)
-        return fmt::format("groups of {} shards of the tokens", task.route->shards);
-      if (task.route && num_shared(*task.route) > 0) return fmt::format("{} shared experts", num_shared(*task.route));
-      if (task.route && task.route->max_rows > 0) return fmt::format("max_rows = {}", task.route->max_rows);
-      if (task.route && task.route->experts > kMostRoutedExperts)
-        return fmt::format("{} experts, at most {}", task.route->experts, kMostRoutedExperts);
+      if (task.route && num_groups(*task.route) > kMostRoutedGroups)
+        return fmt::format("{} groups of experts on a rank, at most {}", num_groups(*task.route), kMostRoutedGroups);
+      if (task.route && task.route->experts + num_shared(*task.route) > kMostRoutedExperts)
+        return fmt::format("{} experts, at most {}", task.route->experts + num_shared(*task.route), kMostRoutedExperts);
       if (computes_with(task, Body::pool) && task.reads.size() == 2 && !is_grouped(plan.buffers[task.reads[1].buffer]))
         return "pools without weights";
       if (!is_grouped_gemm(task)) continue;
       if (auto reason = refuses_product(plan, task)) return reason;
-      if (!plan.target.empty() && lane.stage != kCallStage)
-        return "grouped GEMMs beside other work: ranks share a GPU, where a call is one kernel";
+      if (!plan.target.empty() && lane.stage != kCallStage) return "grouped GEMMs beside other work (stage_experts)";
     }
   }
   return std::nullopt;

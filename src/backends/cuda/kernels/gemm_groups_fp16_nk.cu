@@ -4,6 +4,6 @@
 
 namespace tilewire::cuda {
 
-std::vector<GemmBodyEntry> group_bodies_fp16() { return group_bodies<__half>(); }
+std::vector<GemmBodyEntry> group_bodies_fp16_nk() { return group_bodies<__half, false>(); }
 
 }  // namespace tilewire::cuda

@@ -4,6 +4,6 @@
 
 namespace tilewire::cuda {
 
-std::vector<GemmBodyEntry> group_bodies_bf16() { return group_bodies<__nv_bfloat16>(); }
+std::vector<GemmBodyEntry> group_bodies_bf16_nk() { return group_bodies<__nv_bfloat16, false>(); }
 
 }  // namespace tilewire::cuda

@@ -1,29 +1,20 @@
-// The times when tasks were taken, started and ended, as kernels record them, and the trace events made from them.
-// Written by kernels (spans.cuh), read back by programs.
+// Memory for the times of tasks, and the trace events made from them.
+// Used by programs.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "backends/cuda/kernels/task_span.hpp"
 #include "tilewire/trace.hpp"
 
 namespace tilewire::cuda {
 
 struct TaskName;
-
-/// One task's times on the device's clock, in nanoseconds. A task that has not run in the last call, which happens only
-/// after a failure, has the times of an earlier call, or zeros.
-struct alignas(32) TaskSpan {
-  uint64_t taken = 0;  ///< undefined if the task has no waits
-  uint64_t start = 0;
-  uint64_t end = 0;
-  uint32_t worker = 0;  ///< CTA of the lane
-};
 
 /// `count` zeroed spans on the current device, written in `stream`.
 [[nodiscard]] std::shared_ptr<std::byte> new_spans(size_t count, cudaStream_t stream);
