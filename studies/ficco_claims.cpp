@@ -253,7 +253,7 @@ std::vector<int64_t> rows_of_experts(int64_t rows, bool is_even) {
   for (int64_t expert = 0; expert < kRanks; ++expert) route.groups.push_back({.expert = expert});
   Task task{.route = route};
   task.reads = {{.rows = rows / kTopK, .cols = kTopK}};
-  return is_even ? uniform_rows(task) : zipf_rows(task);
+  return is_even ? expected_rows(task) : zipf_rows(task);
 }
 
 }  // namespace

@@ -51,6 +51,8 @@ struct RouteParams {
   /// the groups; further ones are an error, or if `drops` they are left out and counted.
   int64_t max_rows = 0;
   bool drops = false;
+  /// The tokens that each expert is expected to take, relative to the others; empty: equal numbers. For estimates only.
+  std::vector<double> load{};
 
   bool operator==(const RouteParams&) const = default;
 };

@@ -26,6 +26,9 @@ struct Experts {
   /// The experts of each rank, in the order of its weights. An expert on several ranks is replicated: row t of the
   /// tokens takes replica t % replicas. Empty: experts in order, an equal number on each rank (ceiling rule).
   std::vector<std::vector<int64_t>> placement{};
+  /// The tokens that each expert is expected to take, relative to the others; shared ones apart. Empty: equal numbers.
+  /// The tuner chooses for this routing. No result depends on it.
+  std::vector<double> load{};
 
   bool operator==(const Experts&) const = default;
 };

@@ -109,6 +109,11 @@ void add_expert_flags(CLI::App& verb, Options& options, const std::string& group
   number("--max-rows", options.experts.max_rows, "moe: most rows of a rank's experts (default: any number)");
   verb.add_flag("--drop", options.experts.drops, "moe: drop and count rows beyond --max-rows, instead of an error")
       ->group(group);
+  verb.add_option("--expert-load", options.experts.load,
+                  "moe: tokens that each expert is expected to take, relative to the others (default: equal numbers)")
+      ->delimiter(',')
+      ->type_name("X")
+      ->group(group);
   verb.add_option("--placement", options.placement, "moe: the experts of each rank, as JSON: [[0,1],[2,3]]")
       ->type_name("JSON")
       ->group(group);

@@ -3,6 +3,7 @@
 #include "core/grouped_tasks.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -47,6 +48,9 @@ struct Groups {
         route.first_group < 0 || std::ssize(route.groups) > kMost)
       return fmt::format("routes to {} groups of {} experts with align = {}, first_group = {}, shards = {}",
                          route.groups.size(), route.experts, route.align, route.first_group, route.shards);
+    const auto is_load = [](double load) { return std::isfinite(load) && load >= 0; };
+    if (!route.load.empty() && (std::ssize(route.load) != route.experts || !std::ranges::all_of(route.load, is_load)))
+      return fmt::format("routes with a load of {} experts, want {} of at least 0", route.load.size(), route.experts);
     std::vector<ExpertGroup> sorted = route.groups;
     std::ranges::sort(sorted, {}, [](const ExpertGroup& group) { return std::pair(group.expert, group.replica); });
     for (size_t i = 0; i < sorted.size(); ++i) {

@@ -307,8 +307,10 @@ class Fixer {
 
 bool has_groups(const Plan& plan) { return std::ranges::any_of(plan.buffers, is_grouped); }
 
-std::vector<int64_t> uniform_rows(const Task& route) {
-  return rows_by_weight(route, std::vector<double>(static_cast<size_t>(route.route->experts), 1.0));
+std::vector<int64_t> expected_rows(const Task& route) {
+  const std::vector<double>& load = route.route->load;
+  const bool given = std::accumulate(load.begin(), load.end(), 0.0) > 0;
+  return rows_by_weight(route, given ? load : std::vector<double>(static_cast<size_t>(route.route->experts), 1.0));
 }
 
 std::vector<int64_t> zipf_rows(const Task& route) {

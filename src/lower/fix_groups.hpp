@@ -16,8 +16,8 @@ namespace tilewire {
 /// Rows of each group of a routing task, in the order of its groups.
 using RowsOfGroups = std::function<std::vector<int64_t>(const Task& route)>;
 
-/// Equal numbers of tokens for all experts.
-[[nodiscard]] std::vector<int64_t> uniform_rows(const Task& route);
+/// RouteParams::load; by default equal numbers of tokens for all experts.
+[[nodiscard]] std::vector<int64_t> expected_rows(const Task& route);
 /// The expert on place i of a random order, the same for all ranks, gets 1 / i of the tokens of the first one.
 [[nodiscard]] std::vector<int64_t> zipf_rows(const Task& route);
 
@@ -25,6 +25,6 @@ using RowsOfGroups = std::function<std::vector<int64_t>(const Task& route)>;
 /// GemmParams for each block of rows and columns, if gated two. A sum of experts reads the rank's share of a token's
 /// rows. The result is for the simulator alone: it computes nothing. Throws Error(unsupported) if a wait is for some of
 /// the posts of several tiles.
-[[nodiscard]] Plan fix_groups(const Plan& plan, const RowsOfGroups& rows = uniform_rows);
+[[nodiscard]] Plan fix_groups(const Plan& plan, const RowsOfGroups& rows = expected_rows);
 
 }  // namespace tilewire

@@ -19,6 +19,9 @@ inline constexpr int kBesideGemv = 4;
 /// Most reads or writes of a task with double-buffered LL data: an op has room for so many real addresses.
 inline constexpr int kMostDoubleBuffered = 8;
 
+/// Most CTAs that route tokens together.
+inline constexpr int kMostRouteCtas = 8;
+
 /// Most columns of a row that one CTA of the kernel of rows has, and most parts of a row with a norm: its CTAs are a
 /// cluster.
 inline constexpr int kMostPartCols = 16384;

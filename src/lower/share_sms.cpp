@@ -7,6 +7,7 @@
 #include "core/ceil_div.hpp"
 #include "core/gemm_tasks.hpp"
 #include "core/text.hpp"
+#include "lower/kernel_limits.hpp"
 #include "lower/lane_roles.hpp"
 #include "lower/passes.hpp"
 
@@ -71,9 +72,8 @@ class SmSharer {
     const bool serial = is_serial(lane.engine);
     int ctas = workers_of(lane);
     if (!serial) ctas = static_cast<int>(std::min<int64_t>(ctas, std::ssize(lane.tasks)));
-    // NOTE: one CTA makes each product of a serial lane, and routes.
-    const auto takes_one = [](const Task& task) { return is_product(task) || task.route; };
-    if (serial) ctas = std::ranges::any_of(lane.tasks, takes_one) ? 1 : std::min(ctas, ctas_for_task(lane));
+    // NOTE: one CTA makes each product of a serial lane.
+    if (serial) ctas = std::ranges::any_of(lane.tasks, is_product) ? 1 : std::min(ctas, ctas_for_task(lane));
     data_.push_back({&lane, ctas, lane.engine != Engine::reduce || lane.workers > 0, after});
   }
 
@@ -122,9 +122,14 @@ class SmSharer {
   /// CTAs that each get a useful part of the largest task. Beside few tiles SMs are scarce.
   [[nodiscard]] int ctas_for_task(const Lane& lane) const {
     constexpr int64_t kLeastBytes = 32 << 10;
+    constexpr int64_t kLeastEntries = 2048;  // of lists of experts
     int64_t most = 0;
     for (const Task& task : lane.tasks) {
       if (task.kind == TaskKind::sync) continue;
+      if (task.route) {
+        const int64_t entries = task.reads[0].rows * task.reads[0].cols;
+        return static_cast<int>(std::clamp<int64_t>(ceil_div(entries, kLeastEntries), 1, kMostRouteCtas));
+      }
       const Buffer& to = plan_.buffers[task.writes[0].to.buffer];
       const Shape shape = result_shape(task);
       const int64_t rows = is_grouped(to) ? to.most_rows : shape.rows;

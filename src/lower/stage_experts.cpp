@@ -1,13 +1,18 @@
 // Makes grouped GEMMs stream-ordered: routing and groups in a kernel, the products one kernel after another, and the
 // sums of experts in a kernel. Listed in lower.cpp.
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <iterator>
+#include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "core/gemm_tasks.hpp"
 #include "core/grouped_tasks.hpp"
 #include "core/text.hpp"
+#include "lower/kernel_limits.hpp"
 #include "lower/lane_roles.hpp"
 #include "lower/passes.hpp"
 #include "lower/stages.hpp"
@@ -17,7 +22,7 @@ namespace {
 
 /// CTAs of a rank that copy tokens to the peers; they, those that route, and a CTA of handshakes.
 constexpr int kExchangeCtas = 16;
-constexpr int kBesideGroups = kExchangeCtas + 4;
+constexpr int kBesideGroups = kExchangeCtas + kMostRouteCtas + 3;
 
 /// Whether a task takes what a grouped GEMM has made.
 bool follows_products(const Plan& plan, const Task& task) {
@@ -39,21 +44,30 @@ bool continues(const Task& task, const Task& next) {
     expected.rows = rows;
     return expected == y;
   };
-  const bool all_move = is_grouped_gemm(task) || computes_with(task, Body::select);
-  const size_t grouped = computes_with(task, Body::pool) ? 1 : 0;  // the operand in groups
-  if (task.body != next.body || task.activation != next.activation || task.gemm != next.gemm) return false;
-  if (task.reads.size() != next.reads.size() || task.writes.size() != 1 || next.writes.size() != 1) return false;
+  const bool pools = computes_with(task, Body::pool);  // from one table
+  if (task.kind != next.kind || task.body != next.body || task.activation != next.activation || task.gemm != next.gemm)
+    return false;
+  if (task.kind == TaskKind::sync || task.reads.size() != next.reads.size() || task.epilogue != next.epilogue ||
+      task.writes.size() != 1 || next.writes.size() != 1)
+    return false;
   for (size_t i = 0; i < task.reads.size(); ++i) {
-    const bool moves = i == grouped || all_move;
+    const bool moves = !pools || i > 0;
     if (!(moves ? follows(task.reads[i], next.reads[i], next.reads[i].rows) : task.reads[i] == next.reads[i]))
       return false;
   }
-  return task.writes[0].first_col == next.writes[0].first_col &&
-         follows(task.writes[0].to, next.writes[0].to, next.writes[0].to.rows);
+  const Write& to = task.writes[0];
+  return to.first_col == next.writes[0].first_col && to.mode == next.writes[0].mode &&
+         follows(to.to, next.writes[0].to, next.writes[0].to.rows);
 }
 
-/// Let one task do what several tasks of neighbouring groups do. Its waits and posts are those of all.
-void join_groups(std::vector<Task>& tasks) {
+/// Add to the posts of a task.
+void add_post(Task& task, const Post& post) {
+  const auto same = std::ranges::find(task.posts, post.signal, &Post::signal);
+  same == task.posts.end() ? task.posts.push_back(post) : static_cast<void>(same->add += post.add);
+}
+
+/// Let one task do what several tasks of neighbouring groups, or rows, do. Its waits and posts are those of all.
+void join_tasks(std::vector<Task>& tasks) {
   std::vector<Task> joined;
   for (Task& task : tasks) {
     if (joined.empty() || !continues(joined.back(), task)) {
@@ -68,9 +82,45 @@ void join_groups(std::vector<Task>& tasks) {
     for (const Wait& wait : task.waits) {
       if (std::ranges::find(all.waits, wait) == all.waits.end()) all.waits.push_back(wait);
     }
-    all.posts.insert(all.posts.end(), task.posts.begin(), task.posts.end());
+    for (const Post& post : task.posts) add_post(all, post);
   }
   tasks = std::move(joined);
+}
+
+/// Of signals that the same tasks post to and wait for, keep one. Returns the number of the others.
+size_t merge_signals(Plan& plan) {
+  struct Use {
+    int rank;
+    std::vector<std::array<int64_t, 3>> posts;  ///< lane, task, addition
+    std::vector<std::array<int64_t, 5>> waits;  ///< lane, task, value, purpose, column
+
+    auto operator<=>(const Use&) const = default;
+  };
+  std::map<std::pair<int, int>, Use> uses;
+  const auto use_of = [&](const Signal& signal) -> Use& {
+    Use& use = uses[{signal.rank, signal.index}];
+    use.rank = signal.rank;
+    return use;
+  };
+  for (int64_t lane = 0; lane < std::ssize(plan.lanes); ++lane) {
+    for (int64_t index = 0; index < std::ssize(plan.lanes[lane].tasks); ++index) {
+      const Task& task = plan.lanes[lane].tasks[index];
+      for (const Post& post : task.posts) use_of(post.signal).posts.push_back({lane, index, post.add});
+      for (const Wait& wait : task.waits)
+        use_of(wait.signal)
+            .waits.push_back({lane, index, wait.at_least, static_cast<int64_t>(wait.purpose), wait.from_col});
+    }
+  }
+  std::set<Use> kept;
+  const auto is_double = [&](const Signal& signal) { return !uses.contains({signal.rank, signal.index}); };
+  const size_t merged = std::erase_if(uses, [&](const auto& each) { return !kept.insert(each.second).second; });
+  for (Lane& lane : plan.lanes) {
+    for (Task& task : lane.tasks) {
+      std::erase_if(task.posts, [&](const Post& post) { return is_double(post.signal); });
+      std::erase_if(task.waits, [&](const Wait& wait) { return is_double(wait.signal); });
+    }
+  }
+  return merged;
 }
 
 /// Whether a task brings rows into groups.
@@ -105,22 +155,20 @@ void set_stage(const Plan& plan, Lane& lane, const Target& target) {
     lane.stage = kCallStage;
     lane.engine = Engine::serial;
     lane.workers = 0;
-    return join_groups(lane.tasks);
+    return join_tasks(lane.tasks);
   }
   const auto has = [&](const auto& is) { return std::ranges::any_of(lane.tasks, is); };
-  const auto work_with_all_sms = [&] {
-    if (lane.workers == 0) lane.workers = std::max(1, target.sms - kBesideGroups);
-  };
-  if (has([&](const Task& task) { return follows_products(plan, task); })) {
-    lane.stage = kStageAfterCall;
-    return work_with_all_sms();
-  }
-  if (has(adds_rows)) return work_with_all_sms();
-  if (has(moves_rows)) {
-    // All CTAs share the rows of all groups.
+  const bool follows = has([&](const Task& task) { return follows_products(plan, task); });
+  if (follows) lane.stage = kStageAfterCall;
+  if (follows || has(adds_rows) || has(moves_rows)) {
+    // All CTAs share the rows of all groups, or of all tokens of a rank.
     lane.engine = Engine::serial;
-    work_with_all_sms();
-    return join_groups(lane.tasks);
+    if (lane.workers == 0) lane.workers = std::max(1, target.sms - kBesideGroups);
+    return join_tasks(lane.tasks);
+  }
+  if (has([](const Task& task) { return task.route.has_value(); })) {
+    if (lane.workers == 0) lane.workers = kMostRouteCtas;
+    return;
   }
   if (has([](const Task& task) { return task.kind == TaskKind::copy; })) {
     lane.engine = Engine::serial;
@@ -212,6 +260,7 @@ std::string stage_experts(Plan& plan, const Target& target) {
   if (std::ranges::none_of(plan.lanes, has_rows)) return "no groups of rows";
   const Plan before = plan;
   for (Lane& lane : plan.lanes) set_stage(before, lane, target);
+  const size_t merged = merge_signals(plan);
   for (Lane& lane : plan.lanes) {
     if (lane.stage == 0) move_own_copies(plan, lane);
   }
@@ -222,8 +271,10 @@ std::string stage_experts(Plan& plan, const Target& target) {
   bring_out_handshakes(plan);
   int64_t products = 0;
   for (const Lane& lane : plan.lanes) products += lane.rank == 0 && has_groups(lane) ? std::ssize(lane.tasks) : 0;
-  return fmt::format("rank 0: {} grouped GEMMs, one after another, between two kernels; their order replaces {} waits",
-                     products, dropped);
+  return fmt::format(
+      "rank 0: {} grouped GEMMs, one after another, between two kernels; their order replaces {} waits; {} signals "
+      "merged",
+      products, dropped, merged);
 }
 
 }  // namespace tilewire::lowering

@@ -3,6 +3,7 @@
 #include "operators/experts.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/text.hpp"
@@ -31,6 +32,18 @@ void validate_placement(const Experts& experts, int num_ranks) {
   }
   for (int64_t expert = 0; expert < experts.count; ++expert)
     require(placed[expert], "experts: expert {} is on no rank", expert);
+}
+
+void validate_load(const Experts& experts) {
+  if (experts.load.empty()) return;
+  require(std::ssize(experts.load) == experts.count, "experts: load of {} experts, want {}", experts.load.size(),
+          experts.count);
+  double all = 0;
+  for (const double load : experts.load) {
+    require(std::isfinite(load) && load >= 0, "experts: load = {}, want at least 0", load);
+    all += load;
+  }
+  require(all > 0 && std::isfinite(all), "experts: the loads add up to {}, want more than 0", all);
 }
 
 }  // namespace
@@ -62,6 +75,7 @@ void validate_experts(const Problem& problem, int num_ranks) {
   require(first_columns(experts) <= kMostElements / std::max({problem.k, problem.n, int64_t{1}}) / all,
           "experts: {} of ffn = {} with k = {}, n = {}: weights overflow", all, experts.ffn, problem.k, problem.n);
   validate_placement(experts, num_ranks);
+  validate_load(experts);
 }
 
 std::vector<std::vector<int64_t>> placement_of(const Experts& experts, int num_ranks) {
@@ -86,8 +100,11 @@ std::vector<RouteParams> routes_of(const Problem& problem, int num_ranks) {
   std::vector<RouteParams> routes;
   int64_t first = 0;
   for (const auto& mine : placement) {
-    RouteParams route{
-        .first_group = first, .experts = experts.count, .max_rows = experts.max_rows, .drops = experts.drops};
+    RouteParams route{.first_group = first,
+                      .experts = experts.count,
+                      .max_rows = experts.max_rows,
+                      .drops = experts.drops,
+                      .load = experts.load};
     for (const int64_t expert : mine) route.groups.push_back({expert, next[expert]++, replicas[expert]});
     first += std::ssize(mine);
     routes.push_back(std::move(route));

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/convert.hpp"
@@ -38,8 +41,23 @@ struct Inputs {
   uint64_t seed = 0;
 };
 
+/// The experts of a token by their load: those for which -log(random) / load is least.
+void loaded_experts(uint64_t stream, const Experts& experts, int64_t token, float* to) {
+  const uint64_t start = mix(stream + kGolden * static_cast<uint64_t>(token + 1));
+  std::vector<std::pair<double, int64_t>> keys;
+  for (int64_t expert = 0; expert < experts.count; ++expert) {
+    const uint64_t bits = mix(start + kGolden * static_cast<uint64_t>(expert)) >> 12;
+    const double key = -std::log((static_cast<double>(bits) + 0.5) * 0x1p-52);
+    const double load = experts.load[expert];
+    keys.emplace_back(load > 0 ? key / load : std::numeric_limits<double>::infinity(), expert);
+  }
+  std::ranges::partial_sort(keys, keys.begin() + experts.top_k);
+  for (int64_t i = 0; i < experts.top_k; ++i) to[i] = static_cast<float>(keys[i].second);
+}
+
 /// The experts of a token: the first is random, each further one is the next free one from a random place.
 void random_experts(uint64_t stream, const Experts& experts, int64_t token, float* to) {
+  if (!experts.load.empty()) return loaded_experts(stream, experts, token, to);
   std::vector<int64_t> taken;
   for (int64_t i = 0; i < experts.top_k; ++i) {
     const uint64_t bits = mix(mix(stream + kGolden * static_cast<uint64_t>(token + 1)) + static_cast<uint64_t>(i));

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "operators/random_data.hpp"
 #include "operators/routing.hpp"
 #include "operators/run_case.hpp"
 #include "tilewire/check.hpp"
@@ -54,6 +55,20 @@ TEST(Experts, TypesAndLayouts) {
   Problem wide = layer(40, {.count = 6, .top_k = 3, .ffn = 14}, DType::bf16);
   wide.out_dtype = DType::fp32;
   expect_layer(wide, 3);
+}
+
+TEST(Experts, RandomRoutingFollowsTheLoad) {
+  const ReadRow read = random_inputs(layer(400, {.count = 4, .top_k = 1, .ffn = 4, .load = {6, 1, 1, 0}}), 1, 3);
+  std::array<int, 4> tokens{};
+  for (int64_t token = 0; token < 400; ++token) {
+    float expert = -1;
+    read(1, 0, token, &expert);
+    ++tokens.at(static_cast<size_t>(expert));
+  }
+  EXPECT_NEAR(tokens[0], 300, 50);
+  EXPECT_NEAR(tokens[1], 50, 30);
+  EXPECT_NEAR(tokens[2], 50, 30);
+  EXPECT_EQ(tokens[3], 0);
 }
 
 TEST(Experts, Activations) {
@@ -163,6 +178,9 @@ TEST(Experts, BadNumbersAreRefusedByName) {
   refused(layer(4, {.count = 4, .top_k = 2, .ffn = 4, .shared = -1}), "shared = -1, want 0");
   refused(layer(4, {.count = 4, .top_k = 2, .ffn = 4, .max_rows = -1}), "max_rows = -1, want at least 1");
   refused(layer(4, {.count = 4, .top_k = 2, .ffn = 4, .drops = true}), "drops = true without max_rows");
+  refused(layer(4, {.count = 4, .top_k = 2, .ffn = 4, .load = {1, 2}}), "load of 2 experts, want 4");
+  refused(layer(4, {.count = 2, .top_k = 1, .ffn = 4, .load = {1, -2}}), "load = -2, want at least 0");
+  refused(layer(4, {.count = 2, .top_k = 1, .ffn = 4, .load = {0, 0}}), "loads add up to 0");
   refused(layer(4, {.count = 4, .top_k = 2, .ffn = 4, .placement = {{0, 1}}}), "a placement on 1 ranks, want 2");
   refused(layer(4, {.count = 4, .top_k = 2, .ffn = 4, .placement = {{0, 1}, {2}}}), "expert 3 is on no rank");
   refused(layer(4, {.count = 4, .top_k = 2, .ffn = 4, .placement = {{0, 1}, {2, 4}}}), "expert 4 on rank 1");

@@ -68,7 +68,7 @@ TEST(FixGroups, SixteenTokensOfTwoExpertsAreEightRowsAnExpert) {
         for (const Task& task : lane.tasks) {
           if (!task.route) continue;
           ++routes;
-          EXPECT_EQ(uniform_rows(task), std::vector<int64_t>(static_cast<size_t>(4 / ranks), 8));
+          EXPECT_EQ(expected_rows(task), std::vector<int64_t>(static_cast<size_t>(4 / ranks), 8));
         }
       }
       EXPECT_EQ(routes, ranks);
@@ -78,6 +78,23 @@ TEST(FixGroups, SixteenTokensOfTwoExpertsAreEightRowsAnExpert) {
       }
     }
   }
+}
+
+TEST(FixGroups, TheLoadOfExpertsGivesTheirRows) {
+  Problem problem = kFourExperts;
+  problem.experts->load = {6, 1, 1, 0};
+  const Plan plan = plan_of(problem, 1);
+  int routes = 0;
+  for (const Lane& lane : plan.lanes) {
+    for (const Task& task : lane.tasks) {
+      if (!task.route) continue;
+      ++routes;
+      // Two experts of each of 16 tokens; one takes a token once.
+      EXPECT_EQ(expected_rows(task), (std::vector<int64_t>{16, 4, 4, 0}));
+    }
+  }
+  EXPECT_EQ(routes, 1);
+  EXPECT_EQ(shape_on(buffer_named(fix_groups(plan), "expert_h"), 0).rows, 24);
 }
 
 TEST(FixGroups, EachExpertMultipliesItsEightRows) {

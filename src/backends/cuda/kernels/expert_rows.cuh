@@ -4,6 +4,7 @@
 
 #include "backends/cuda/kernels/copy_op.cuh"
 #include "backends/cuda/kernels/finish.cuh"
+#include "backends/cuda/kernels/row_sums.cuh"
 
 namespace tilewire::cuda {
 
@@ -40,30 +41,39 @@ __device__ __forceinline__ void copy_row(const std::byte* from, std::byte* to, i
 
 /// Bring rows of the first source into groups: row r gets row tokens[r]. `depth`: groups from the extents' first row to
 /// the second.
-__device__ inline void group_rows_op(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
+__device__ __noinline__ void group_rows_op(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
   const SourceRecord* from = table.sources + step.first_source;
   const TargetRecord& to = table.targets[step.first_target];
   const auto* extents = reinterpret_cast<const int32_t*>(from[2].data);
   const int size = element_bytes(to.dtype);
   const auto workers = static_cast<int>(slice.count * slice.threads / 32);
   const auto worker = static_cast<int>((slice.index * slice.threads + slice.thread) / 32);
+  const auto lane = static_cast<int>(threadIdx.x) % 32;
   int before = 0;  // rows of earlier groups
 #pragma unroll 1
-  for (int group = 0; group < step.rows; ++group) {
-    const int begin = extents[group];
-    const int rows = extents[step.depth + group] - begin;
-    int row = (worker - before % workers + workers) % workers;
+  for (int first = 0; first < step.rows; first += 32) {
+    // Each lane holds the extents of a group.
+    const int mine = min(first + lane, step.rows - 1);
+    const int begin_of_lane = extents[mine];
+    const int rows_of_lane = extents[step.depth + mine] - begin_of_lane;
+    const int groups = min(32, step.rows - first);
 #pragma unroll 1
-    for (; row < rows; row += workers) {
-      const int token = *element_of<const int32_t>(from[1], begin + row, 0);
-      copy_row(from[0].data + token * from[0].ld * size, to.data + (begin + row) * to.ld * size, step.cols * size);
+    for (int group = 0; group < groups; ++group) {
+      const int begin = __shfl_sync(~0U, begin_of_lane, group);
+      const int rows = __shfl_sync(~0U, rows_of_lane, group);
+      int row = (worker - before % workers + workers) % workers;
+#pragma unroll 1
+      for (; row < rows; row += workers) {
+        const int token = *element_of<const int32_t>(from[1], begin + row, 0);
+        copy_row(from[0].data + token * from[0].ld * size, to.data + (begin + row) * to.ld * size, step.cols * size);
+      }
+      before += rows;
     }
-    before += rows;
   }
 }
 
 /// Copy the rows whose list in the second source does not begin with -1.
-__device__ inline void select_op(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
+__device__ __noinline__ void select_op(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
   const SourceRecord* from = table.sources + step.first_source;
   const int size = element_bytes(from[0].dtype);
   const auto workers = static_cast<int>(slice.count * slice.threads / 32);
@@ -81,66 +91,7 @@ __device__ inline void select_op(const WorkerTable& table, const OpRecord& step,
   }
 }
 
-/// Whether an op adds its results to all targets.
-__device__ inline bool accumulates(const WorkerTable& table, const OpRecord& step) {
-  bool adds = true;
-#pragma unroll 1
-  for (uint32_t i = 0; i < step.num_targets; ++i)
-    adds = adds && table.targets[step.first_target + i].mode == StoreMode::accumulate;
-  return adds;
-}
-
-/// For each token the sum of its rows times their weights, in fp32, in the order of the rows. `depth`: most rows. Each
-/// thread takes eight columns of a token.
-template <typename T>
-__device__ inline void sum_experts(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
-  constexpr int kTogether = 4;  // rows whose loads are in flight together
-  const SourceRecord* from = table.sources + step.first_source;
-  const auto lane = static_cast<int>(threadIdx.x) % 32;
-  const int units = step.cols / kEight;
-  const auto parts = static_cast<uint32_t>((units + 31) / 32);
-  const uint64_t total = static_cast<uint64_t>(step.rows) * parts;
-  const auto end = static_cast<uint32_t>(slice.end(total));
-  const bool adds = accumulates(table, step);
-#pragma unroll 1
-  for (auto at = static_cast<uint32_t>(slice.begin(total)) + slice.thread / 32; at < end; at += slice.threads / 32) {
-    const auto token = static_cast<int>(at / parts);
-    if (adds && *element_of<const int32_t>(from[1], token, 0) < 0) continue;  // nothing to add, nothing to send
-    const int unit = static_cast<int>(at % parts) * 32 + lane;
-    float sums[kEight] = {};
-    bool more = true;
-#pragma unroll 1
-    for (int first = 0; first < step.depth && more; first += kTogether) {
-      int rows[kTogether];
-      float shares[kTogether];
-      uint4 words[kTogether];
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        const int at_hand = min(first + i, step.depth - 1);
-        const int row = *element_of<const int32_t>(from[1], token, at_hand);
-        rows[i] = first + i < step.depth ? row : -1;
-        shares[i] = *element_of<const float>(from[2], token, at_hand);
-      }
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        const std::byte* data = from[0].data + (max(rows[i], 0) * from[0].ld) * sizeof(T);
-        if (rows[i] >= 0 && unit < units) words[i] = *reinterpret_cast<const uint4*>(data + int64_t{unit} * 16);
-      }
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        more = more && rows[i] >= 0;
-        if (!more) break;
-        float values[kEight];
-        widen_eight<T>(words[i], values);
-#pragma unroll
-        for (int e = 0; e < kEight; ++e) sums[e] = __fadd_rn(sums[e], __fmul_rn(shares[i], values[e]));
-      }
-    }
-    if (unit < units) finish_eight<T>(table, step, token, unit * kEight, sums);
-  }
-}
-
-/// The same, one element at a time.
+/// sum_experts, one element at a time.
 __device__ inline void sum_experts_slowly(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
   const SourceRecord* from = table.sources + step.first_source;
   const uint64_t total = static_cast<uint64_t>(step.rows) * step.cols;
@@ -162,16 +113,18 @@ __device__ inline void sum_experts_slowly(const WorkerTable& table, const OpReco
   }
 }
 
-__device__ inline void sum_experts_op(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
-  const SourceRecord& from = table.sources[step.first_source];
-  bool eights = step.cols % kEight == 0 && in_eights(from.data, from.ld, from.dtype, 2);
-#pragma unroll 1
-  for (uint32_t i = 0; i < step.num_targets; ++i) {
-    const TargetRecord& to = table.targets[step.first_target + i];
-    eights = eights && in_eights(to.data, to.ld, to.dtype, to.rows);
-  }
-  if (!eights) return sum_experts_slowly(table, step, slice);
-  from.dtype == DType::fp16 ? sum_experts<__half>(table, step, slice) : sum_experts<__nv_bfloat16>(table, step, slice);
+__device__ __noinline__ void sum_experts_op(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
+  if (!sums_by_warps(table, step, 1)) return sum_experts_slowly(table, step, slice);
+  table.sources[step.first_source].dtype == DType::fp16 ? sum_experts<__half>(table, step, slice)
+                                                        : sum_experts<__nv_bfloat16>(table, step, slice);
+}
+
+/// reduce_op by warps; false if warps cannot.
+__device__ __noinline__ bool sum_partials_op(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
+  if (!sums_by_warps(table, step, step.num_sources)) return false;
+  table.sources[step.first_source].dtype == DType::fp16 ? sum_partials<__half>(table, step, slice)
+                                                        : sum_partials<__nv_bfloat16>(table, step, slice);
+  return true;
 }
 
 }  // namespace tilewire::cuda

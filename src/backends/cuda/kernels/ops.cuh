@@ -2,6 +2,8 @@
 // Used by workers.cuh.
 #pragma once
 
+#include <type_traits>
+
 #include "backends/cuda/kernels/copy_op.cuh"
 #include "backends/cuda/kernels/multiply.cuh"
 #include "backends/cuda/kernels/norm_op.cuh"
@@ -183,16 +185,15 @@ __device__ inline void norm_op(const WorkerTable& table, const OpRecord& step, c
       : normalise_rows<false>(table, step, slice, warpgroup);
 }
 
-/// The ops of a kernel beside those of run_op: none.
-struct NoMoreOps {
-  static __device__ void run(const WorkerTable&, const OpRecord&, const Slice&, Patience&) {}
-};
+/// The ops of a kernel in place of those of run_op: none.
+struct NoMoreOps {};
 
-/// Execute an op. `multiply` needs kOpThreads threads. NOTE: kernels of tensor cores compute nothing here, and the ops
-/// of experts (`More`) have a kernel of their own: more code would cost the other ops registers.
+/// Execute an op. `multiply` needs kOpThreads threads. NOTE: kernels of tensor cores compute nothing here, and a kernel
+/// with other ops (`More`) executes all by itself: more code would cost the ops registers.
 template <bool kComputes, class More>
 __device__ inline void run_op(const WorkerTable& table, const OpRecord& step, const Slice& slice,
                               const Warpgroup& warpgroup, BulkRoom& room, Patience& patience) {
+  if constexpr (!std::is_same_v<More, NoMoreOps>) return More::run(table, step, slice, warpgroup, room, patience);
   switch (step.code) {
     case OpCode::copy:
       if (copies_vectors(table, step)) return copy_op(table, step, slice, room);
@@ -211,7 +212,6 @@ __device__ inline void run_op(const WorkerTable& table, const OpRecord& step, co
     case OpCode::group_rows:
     case OpCode::select:
     case OpCode::sum_experts:
-      return More::run(table, step, slice, patience);
     case OpCode::sync:
     case OpCode::doorbell:
       return;

@@ -50,13 +50,14 @@ __device__ inline bool has_many_good_experts(const Routing& of, int token, const
   return true;
 }
 
-/// Make the groups of a rank, by one CTA: count each warp's tokens in each group, place the groups, then the tokens.
-__device__ inline void route_op(const WorkerTable& table, const OpRecord& step, const Slice& slice,
-                                Patience& patience) {
-  if (slice.index > 0) return;
+/// Make the groups of a rank: count each warp's tokens in each group, place the groups, then the tokens. Several CTAs
+/// tell each other their counts.
+__device__ __noinline__ void route_op(const WorkerTable& table, const OpRecord& step, const Slice& slice,
+                                      Patience& patience) {
   extern __shared__ __align__(16) uint8_t routing_shared[];
   auto& shared = *reinterpret_cast<RoutingShared*>(routing_shared);
-  const Routing of = routing_of(table, step);
+  const Routing of = routing_of(table, step, slice);
+  if (of.cta >= of.ctas) return;
   const auto warp = static_cast<int>(threadIdx.x) / 32;
   look_up_groups(of, shared);
   __syncthreads();
@@ -84,14 +85,15 @@ __device__ inline void route_op(const WorkerTable& table, const OpRecord& step, 
     if (threadIdx.x == 0) report_expert(step, patience, kTooManyRows, of.groups.max_rows, of.groups.max_rows + beyond);
     good = false;
   }
+  if (of.ctas > 1) good = meet_ctas(of, shared, good, patience);
   // NOTE: only a token with an expert twice may have more rows than there is room for.
   if (!good) {
     patience.over = true;
     return;
   }
   if (threadIdx.x == 0 && of.dropped != nullptr) *element_of<int32_t>(*of.dropped, 0, 0) = beyond;
-  if (warp == 0) place_groups(of, shared.counts);
-  __syncthreads();
+  of.ctas > 1 ? place_groups(of, shared, [&](int group) { return rows_of_ctas(of, group); })
+              : place_groups(of, shared, [&](int group) { return make_int2(rows_of_warps(shared, group), 0); });
   for_each_token(of,
                  [&](int token) { few ? place_token<kFew>(of, shared, token) : place_long_token(of, shared, token); });
 }

@@ -57,32 +57,90 @@ __device__ inline int bound_rows(const Routing& of, RoutingShared& shared) {
   return all;
 }
 
-/// One warp: the extents of all groups, from the warps' counts, which become the first row of each warp in each group.
-__device__ inline void place_groups(const Routing& of, int32_t (&counts)[kExpertThreads / 32][kMostRoutedGroups]) {
-  int begin = 0;
+/// All threads: make the counts of a CTA's warps the first row of each warp in each group. `rows_of(group)`: the rows
+/// of all tokens, and those of earlier CTAs' tokens.
+template <class RowsOf>
+__device__ __forceinline__ void place_groups(const Routing& of, RoutingShared& shared, const RowsOf& rows_of) {
+  const int all = of.all_groups();
+  if (threadIdx.x < 32) {
+    int begin = 0;
+#pragma unroll 1
+    for (int first = 0; first < all; first += 32) {
+      // The shards of a group lie one behind the other.
+      const int index = first + static_cast<int>(threadIdx.x);
+      const bool there = index < all;
+      const int group = there ? index % of.groups.shards * of.groups.num_groups + index / of.groups.shards : 0;
+      const int2 rows = there ? rows_of(group) : make_int2(0, 0);
+      const int room = (rows.x + of.groups.align - 1) / of.groups.align * of.groups.align;
+      const auto up_to = static_cast<int>(sum_to_lane(static_cast<uint32_t>(room)));
+      const int row = begin + up_to - room;
+      if (there) shared.begins[group] = row + rows.y;
+      if (there && of.cta == 0) {
+        *element_of<int32_t>(of.extents, 0, group) = row;
+        *element_of<int32_t>(of.extents, 1, group) = row + rows.x;
+      }
+      begin += __shfl_sync(0xFFFFFFFF, up_to, 31);
+    }
+  }
+  __syncthreads();
+#pragma unroll 1
+  for (int group = static_cast<int>(threadIdx.x); group < all; group += kExpertThreads) {
+    int row = shared.begins[group];
+#pragma unroll
+    for (auto& of_warp : shared.counts) {
+      const int mine = of_warp[group];
+      of_warp[group] = row;
+      row += mine;
+    }
+  }
+  __syncthreads();
+}
+
+/// The rows of a CTA's tokens in a group.
+__device__ inline int rows_of_warps(const RoutingShared& shared, int group) {
+  int rows = 0;
+#pragma unroll
+  for (const auto& of_warp : shared.counts) rows += of_warp[group];
+  return rows;
+}
+
+/// All threads: tell the other CTAs the rows of this one's tokens, and wait for theirs. False if a token is bad, or if
+/// they do not come.
+__device__ inline bool meet_ctas(const Routing& of, const RoutingShared& shared, bool good, Patience& patience) {
   const int all = of.all_groups();
 #pragma unroll 1
-  for (int first = 0; first < all; first += 32) {
-    // The shards of a group lie one behind the other.
-    const int index = first + static_cast<int>(threadIdx.x);
-    const bool there = index < all;
-    const int group = there ? index % of.groups.shards * of.groups.num_groups + index / of.groups.shards : 0;
-    int rows = 0;
-    for (const auto& of_warp : counts) rows += there ? of_warp[group] : 0;
-    const int room = (rows + of.groups.align - 1) / of.groups.align * of.groups.align;
-    const auto up_to = static_cast<int>(sum_to_lane(static_cast<uint32_t>(room)));
-    int row = begin + up_to - room;
-    if (there) {
-      *element_of<int32_t>(of.extents, 0, group) = row;
-      *element_of<int32_t>(of.extents, 1, group) = row + rows;
-      for (auto& of_warp : counts) {
-        const int mine = of_warp[group];
-        of_warp[group] = row;
-        row += mine;
-      }
+  for (int group = static_cast<int>(threadIdx.x); group < all; group += kExpertThreads)
+    of.groups.counts[of.cta * all + group] = rows_of_warps(shared, group);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    RouteMeeting& meeting = *of.groups.meeting;
+    if (!good) atomicExch(reinterpret_cast<unsigned long long*>(&meeting.bad), patience.epoch + 1);
+    __threadfence();
+    const auto ctas = static_cast<uint64_t>(of.ctas);
+    const uint64_t before = atomicAdd(reinterpret_cast<unsigned long long*>(&meeting.come), 1ull);
+    const uint64_t wanted = (before / ctas + 1) * ctas;
+    const auto* come = static_cast<const volatile uint64_t*>(&meeting.come);
+    while (*come < wanted && patience.lasts()) {
     }
-    begin += __shfl_sync(0xFFFFFFFF, up_to, 31);
+    if (patience.over)
+      report_failure(patience.watch,
+                     {.task = patience.task, .wait = kLaneTurn, .epoch = patience.epoch, .told = patience.told});
+    __threadfence();
+    good = !patience.over && *static_cast<const volatile uint64_t*>(&meeting.bad) != patience.epoch + 1;
   }
+  return __syncthreads_and(threadIdx.x > 0 || good) != 0;
+}
+
+/// The rows of all CTAs' tokens in a group, and those of earlier CTAs.
+__device__ inline int2 rows_of_ctas(const Routing& of, int group) {
+  int2 rows = make_int2(0, 0);
+#pragma unroll 8
+  for (int cta = 0; cta < of.ctas; ++cta) {
+    const int mine = __ldcg(of.groups.counts + cta * of.all_groups() + group);
+    rows.x += mine;
+    rows.y += cta < of.cta ? mine : 0;
+  }
+  return rows;
 }
 
 /// The next rows of a warp's groups. Its lanes' tokens take them in three steps, with a __syncwarp behind each: all

@@ -21,6 +21,8 @@ struct Routing {
   const TargetRecord* dropped;  ///< the number of dropped rows, if wanted
   int num_tokens;
   int top_k;
+  int cta;  ///< of those that route: each takes a part of the tokens
+  int ctas;
 
   /// Length of a token's list: its experts, then the groups of shared experts.
   [[nodiscard]] __device__ int slots() const { return top_k + groups.shared; }
@@ -56,19 +58,23 @@ struct Routing {
   }
 };
 
-__device__ inline Routing routing_of(const WorkerTable& table, const OpRecord& step) {
+/// NOTE: max_rows counts the tokens of all CTAs before those of a CTA, so that one CTA has all.
+__device__ inline Routing routing_of(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
   const SourceRecord* from = table.sources + step.first_source;
   const TargetRecord* to = table.targets + step.first_target;
-  return {from[0],
-          from[1],
-          *reinterpret_cast<const RouteTable*>(from[2].data),
-          to[0],
-          to[1],
-          to[2],
-          to[3],
-          step.num_targets > 4 ? to + 4 : nullptr,
-          step.rows,
-          step.cols};
+  const RouteTable groups = *reinterpret_cast<const RouteTable*>(from[2].data);
+  return {.ids = from[0],
+          .weights = from[1],
+          .groups = groups,
+          .extents = to[0],
+          .tokens = to[1],
+          .places = to[2],
+          .shares = to[3],
+          .dropped = step.num_targets > 4 ? to + 4 : nullptr,
+          .num_tokens = step.rows,
+          .top_k = step.cols,
+          .cta = static_cast<int>(slice.index),
+          .ctas = groups.max_rows > 0 ? 1 : static_cast<int>(slice.count)};
 }
 
 /// The last row that a rank takes, if max_rows bounds them: tokens up to `token` keep theirs, and it keeps those in
@@ -85,6 +91,7 @@ struct LastRow {
 /// What a CTA that routes has in its dynamic shared memory.
 struct RoutingShared {
   int32_t counts[kExpertThreads / 32][kMostRoutedGroups];   ///< tokens of each warp in each group; then its next row
+  int32_t begins[kMostRoutedGroups];                        ///< the CTA's first row in each group
   uint32_t takers[kExpertThreads / 32][kMostRoutedGroups];  ///< of each warp's 32 tokens at a time; 0 in between
   int16_t group_of[kMostRoutedExperts];  ///< the only group of an expert; kNoGroup, or kSomeGroups: the table has them
   int32_t rows[kExpertThreads / 32];     ///< of each warp's tokens, without a bound
@@ -96,8 +103,8 @@ constexpr int16_t kSomeGroups = -2;
 /// The tokens of a warp: a part of all.
 __device__ __forceinline__ int2 tokens_of_warp(const Routing& of) {
   constexpr int kWarps = kExpertThreads / 32;
-  const int each = (of.num_tokens + kWarps - 1) / kWarps;
-  const auto warp = static_cast<int>(threadIdx.x) / 32;
+  const int each = (of.num_tokens + of.ctas * kWarps - 1) / (of.ctas * kWarps);
+  const auto warp = of.cta * kWarps + static_cast<int>(threadIdx.x) / 32;
   return make_int2(min(of.num_tokens, warp * each), min(of.num_tokens, (warp + 1) * each));
 }
 
@@ -135,9 +142,10 @@ __device__ inline void look_up_groups(const Routing& of, RoutingShared& shared) 
                               : one      ? static_cast<int16_t>(of.groups.groups[first].group)
                                          : kSomeGroups;
   }
-  for (int i = static_cast<int>(threadIdx.x); i < kExpertThreads / 32 * kMostRoutedGroups; i += kExpertThreads) {
-    shared.counts[i / kMostRoutedGroups][i % kMostRoutedGroups] = 0;
-    shared.takers[i / kMostRoutedGroups][i % kMostRoutedGroups] = 0;
+#pragma unroll 1
+  for (int group = static_cast<int>(threadIdx.x); group < of.all_groups(); group += kExpertThreads) {
+#pragma unroll
+    for (int warp = 0; warp < kExpertThreads / 32; ++warp) shared.counts[warp][group] = shared.takers[warp][group] = 0;
   }
   if (threadIdx.x == 0) shared.last = {INT_MAX, 0};
 }

@@ -13,6 +13,7 @@
 #include "core/gemm_tasks.hpp"
 #include "core/grouped_tasks.hpp"
 #include "core/text.hpp"
+#include "lower/kernel_limits.hpp"
 #include "lower/lane_roles.hpp"
 #include "lower/tensor_cores.hpp"
 #include "tilewire/print.hpp"
@@ -142,6 +143,12 @@ void Workspace::fill_route() {
   parts.add(groups, &table[0].groups);
   parts.add(first, &table[0].first);
   route_.push_back(parts.finish(cudaStreamPerThread));
+  const int64_t counts = kMostRouteCtas * num_groups(route) * static_cast<int64_t>(sizeof(int32_t));
+  const auto meeting = static_cast<int64_t>(sizeof(RouteMeeting));
+  route_.push_back(new_device_memory(meeting + counts));
+  set_bytes(route_.back().get(), meeting + counts, 0);
+  table[0].meeting = reinterpret_cast<RouteMeeting*>(route_.back().get());
+  table[0].counts = reinterpret_cast<int32_t*>(route_.back().get() + meeting);
   const RouteTable* at = nullptr;
   Upload whole;
   whole.add(table, &at);
