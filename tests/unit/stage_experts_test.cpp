@@ -9,6 +9,7 @@
 #include "tilewire/check.hpp"
 #include "tilewire/json.hpp"
 #include "tilewire/make_plan.hpp"
+#include "tilewire/print.hpp"
 #include "tilewire/spi/lower.hpp"
 
 namespace tilewire {
@@ -69,6 +70,24 @@ TEST(StageExperts, ColumnsAreProductsOfTheirOwn) {
   const Config config{.schedule = "fused", .chunk_cols = 64};
   const Lowered made = lowered(layer({.count = 4, .top_k = 2, .ffn = 64}), config, find_target("h200x2"));
   EXPECT_EQ(lanes_in(made.plan, 0, kCallStage)[0]->tasks.size(), 1U + 256 / 64);
+}
+
+TEST(StageExperts, OneTaskSumsTheTokensOfARank) {
+  for (const Dispatch dispatch : {Dispatch::all_gather, Dispatch::per_rank, Dispatch::per_expert}) {
+    const Config config{.schedule = "fused", .dispatch = dispatch};
+    const Lowered made = lowered(layer({.count = 8, .top_k = 2, .ffn = 64}), config, find_target("h200x2"));
+    for (const Lane* lane : lanes_in(made.plan, 0, kStageAfterCall)) {
+      if (lane->name != "combine") continue;
+      EXPECT_EQ(lane->engine, Engine::serial);
+      const auto sums = std::ranges::count_if(lane->tasks, [](const Task& t) { return computes_with(t, Body::pool); });
+      EXPECT_EQ(sums, 2);
+      EXPECT_EQ(std::ranges::count(lane->tasks, TaskKind::reduce, &Task::kind), 1);
+      for (const Task& task : lane->tasks) {
+        EXPECT_LE(task.waits.size(), 3U) << to_string(dispatch);
+        EXPECT_LE(task.posts.size(), 2U) << to_string(dispatch);
+      }
+    }
+  }
 }
 
 TEST(StageExperts, ARankWithoutExpertsHasNoProducts) {

@@ -49,7 +49,7 @@ __device__ __noinline__ void group_rows_op(const WorkerTable& table, const OpRec
   const auto workers = static_cast<int>(slice.count * slice.threads / 32);
   const auto worker = static_cast<int>((slice.index * slice.threads + slice.thread) / 32);
   const auto lane = static_cast<int>(threadIdx.x) % 32;
-  int before = 0;  // rows of earlier groups
+  int row = worker;  // of a group
 #pragma unroll 1
   for (int first = 0; first < step.rows; first += 32) {
     // Each lane holds the extents of a group.
@@ -61,13 +61,12 @@ __device__ __noinline__ void group_rows_op(const WorkerTable& table, const OpRec
     for (int group = 0; group < groups; ++group) {
       const int begin = __shfl_sync(~0U, begin_of_lane, group);
       const int rows = __shfl_sync(~0U, rows_of_lane, group);
-      int row = (worker - before % workers + workers) % workers;
 #pragma unroll 1
       for (; row < rows; row += workers) {
         const int token = *element_of<const int32_t>(from[1], begin + row, 0);
         copy_row(from[0].data + token * from[0].ld * size, to.data + (begin + row) * to.ld * size, step.cols * size);
       }
-      before += rows;
+      row -= rows;
     }
   }
 }
