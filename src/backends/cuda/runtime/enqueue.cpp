@@ -87,7 +87,8 @@ void CudaProgram::enqueue_stream_ordered(const Bound& bound, const WorkerLaunch&
   const Preamble& preamble = bound.tables.preamble;
   const bool opens = preamble.num_posts > 0 || bound.traced;
   const bool rows = bound.tables.rows.has_value();
-  const bool more = bound.after.num_lanes > 0 || opens || rows;
+  // NOTE: grouped GEMMs count no call, so that a kernel behind them ends it.
+  const bool more = bound.after.num_lanes > 0 || opens || rows || !bound.grouped.empty();
   const bool has_before = before.table.num_lanes > 0 || bound.tables.first.has_task;
   if (has_before) {
     WorkerLaunch first = before;

@@ -258,15 +258,14 @@ std::optional<std::string> refuses_experts(const Plan& plan) {
 
 /// Why a rank's stages are not a kernel, a library GEMM or grouped GEMMs, and a kernel, or nothing.
 std::optional<std::string> refuses_stages(const Plan& plan) {
+  const bool grouped = std::ranges::any_of(plan.buffers, is_grouped);
   for (int rank = 0; rank < plan.team.num_ranks; ++rank) {
     int calls = 0;
     bool staged = false;
     bool others = false;
-    bool grouped = false;
     for (const Lane& lane : plan.lanes) {
       if (lane.rank != rank) continue;
       staged = staged || lane.stage > 0;
-      grouped = grouped || std::ranges::any_of(lane.tasks, [](const Task& t) { return t.route.has_value(); });
       if (lane.stage == kCallStage && has_groups_alone(lane)) continue;
       const bool call = lane.stage == 1 && lane.tasks.size() == 1 && calls_library(lane.tasks[0]) &&
                         lane.tasks[0].reads[0].rows > 0 && lane.tasks[0].reads[0].cols > 0 &&
