@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "operators/experts.hpp"
-#include "operators/routing.hpp"
+#include "operators/route_tokens.hpp"
 #include "tilewire/spi/operator.hpp"
 
 namespace tilewire {

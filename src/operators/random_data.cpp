@@ -16,7 +16,7 @@
 #include "core/race_ranges.hpp"
 #include "core/text.hpp"
 #include "operators/experts.hpp"
-#include "operators/routing.hpp"
+#include "operators/route_tokens.hpp"
 #include "tilewire/spi/operator.hpp"
 
 namespace tilewire {

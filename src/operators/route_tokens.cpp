@@ -1,6 +1,6 @@
 // The routing of one rank in plain loops.
 // Called by the references of operators with experts, and by random data.
-#include "operators/routing.hpp"
+#include "operators/route_tokens.hpp"
 
 #include <algorithm>
 
