@@ -33,7 +33,7 @@ int64_t proc_bytes(const char* file, const std::string& field) {
 int64_t caller_bytes(const Plan& plan, int rank) {
   int64_t bytes = 0;
   for (const Buffer& buffer : plan.buffers) {
-    const Shape shape = shape_on(buffer, rank);
+    const Shape shape = memory_shape_on(buffer, rank);
     const bool caller = buffer.scope == Scope::input || buffer.scope == Scope::output;
     if (caller) bytes += shape.rows * shape.cols * bytes_of(buffer.dtype);
   }

@@ -29,7 +29,16 @@ enum class Role {
   w13,      ///< the B of the first product of each expert, one below the other; row 0 = that of group 0 of all ranks
   w2,       ///< the same of the second product
   dropped,  ///< the number of rows that max_rows leaves out on rank `row`
+  extents,  ///< of the groups of a rank; with `places` and `place_weights` the handle of a routing
+  places,   ///< the rows of token m in the groups of a rank
+  place_weights,  ///< the weights of these rows
+  expert_x,       ///< tokens in groups: row = the first group among those of all ranks, `terms` = the tokens
+  expert_h,       ///< the same: their products with w13, activated
+  expert_y,       ///< the same: rows that experts return
 };
+
+/// Whether each rank has its own: the handle of its routing, and rows in its groups.
+[[nodiscard]] constexpr bool is_of_groups(Role role) { return role >= Role::extents && role <= Role::expert_y; }
 
 /// Where one rank's part of a caller's buffer lies in the global tensor: local element (0, 0) is global element (row,
 /// col). For outputs: the value that every element must hold at the end. A buffer whose rows come from several places
@@ -40,7 +49,8 @@ struct Meaning {
   Role role = Role::a;
   int64_t row = 0;
   int64_t col = 0;
-  Range terms{};          ///< `partial`, `normed`: the contributions held (inputs) or required (outputs)
+  Range
+      terms{};  ///< `partial`, `normed`: the contributions held (inputs) or required (outputs); rows in groups: tokens
   bool finished = false;  ///< outputs: the epilogue has been applied
   Range rows{};           ///< the local rows that have this meaning; empty: all rows
 

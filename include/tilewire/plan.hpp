@@ -46,11 +46,10 @@ struct Buffer {
   /// Symmetric workspace that the operators of a group use one after another: no rank touches a peer's before the
   /// peer's call has begun or after it has ended. (Local workspace is always shared: peers cannot address it.)
   bool shared = false;
-  /// Of a *grouped* buffer, which is workspace: the buffer that has its extents, int32, 2 x rows. Then a row is a
-  /// group: the rows of memory from element (0, row) to element (1, row) of the extents of the same rank. -1: not
-  /// grouped.
+  /// Of a *grouped* buffer: the buffer that has its extents, int32, 2 x rows. Then a row is a group: the rows of memory
+  /// from element (0, row) to element (1, row) of the extents of the same rank. -1: not grouped.
   int extents = -1;
-  int64_t most_rows = 0;  ///< of a grouped buffer: rows of memory, enough for any extents
+  int64_t most_rows = 0;  ///< of a grouped buffer: rows of memory on every rank, enough for any extents
   /// Of local workspace: the earlier buffer whose memory this one has, too. No task of a call uses that buffer any more
   /// when one uses this buffer. -1: memory of its own.
   int reuses = -1;
@@ -66,6 +65,12 @@ struct Buffer {
 
 /// Whether the rows of a buffer are groups of rows, whose number only the device knows.
 [[nodiscard]] inline bool is_grouped(const Buffer& buffer) { return buffer.extents >= 0; }
+
+/// The shape of `buffer` in the memory of `rank`; a caller's tensor has it.
+[[nodiscard]] inline Shape memory_shape_on(const Buffer& buffer, int rank) {
+  const Shape shape = shape_on(buffer, rank);
+  return is_grouped(buffer) ? Shape{buffer.most_rows, shape.cols} : shape;
+}
 
 /// Whether other ranks can address the buffer.
 [[nodiscard]] inline bool reachable(const Buffer& buffer) {

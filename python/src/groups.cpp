@@ -70,7 +70,7 @@ class PyOp {
     const Plan& plan = get().plan();
     for (const Buffer& buffer : plan.buffers) {
       if (buffer.scope != Scope::input && buffer.scope != Scope::output) continue;
-      const Shape shape = shape_on(buffer, group_->group->team().rank);
+      const Shape shape = memory_shape_on(buffer, group_->group->team().rank);
       all.emplace_back(buffer.name, to_string(buffer.dtype), shape.rows, shape.cols, buffer.scope == Scope::output);
     }
     return all;

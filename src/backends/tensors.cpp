@@ -41,7 +41,7 @@ void require_in_arena(const Buffer& buffer, const Tensor& tensor, const Reachabl
 }
 
 void require_tensor(const Buffer& buffer, int rank, const Tensor& tensor) {
-  const Shape shape = shape_on(buffer, rank);
+  const Shape shape = memory_shape_on(buffer, rank);
   require(tensor.dtype == buffer.dtype, "{} {} is {}, must be {}", to_string(buffer.scope), buffer.name,
           to_string(tensor.dtype), to_string(buffer.dtype));
   require(tensor.rows == shape.rows && tensor.cols == shape.cols, "{} {} is {} x {}, must be {} x {} on rank {}",

@@ -128,6 +128,18 @@ What what_of(Role role) {
       return What::w2;
     case Role::dropped:
       return What::dropped;
+    case Role::extents:
+      return What::extents;
+    case Role::places:
+      return What::places;
+    case Role::place_weights:
+      return What::place_weights;
+    case Role::expert_x:
+      return What::expert_x;
+    case Role::expert_h:
+      return What::expert_h;
+    case Role::expert_y:
+      return What::expert_y;
   }
   return What::unknown;
 }

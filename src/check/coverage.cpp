@@ -54,14 +54,27 @@ class Execution {
   }
   [[nodiscard]] std::string writer_name(int writer) const { return writer < 0 ? "the caller" : tasks_.name(writer); }
 
+  /// The groups of a caller's handle, or of rows that belong to it.
+  [[nodiscard]] int64_t groups_of(const Meaning& meaning) const {
+    for (const Meaning& other : meanings_) {
+      if (other.rank == meaning.rank && other.role == Role::extents)
+        return number_of_extents(meaning.rank, other.buffer);
+    }
+    return -1;
+  }
+
   Patch patch_of(const Meaning& meaning) {
     const Range rows = rows_on(plan_.buffers[meaning.buffer], meaning);
     const int64_t cols = shape_on(plan_.buffers[meaning.buffer], meaning.rank).cols;
     Value value{what_of(meaning.role)};
-    const bool sum = meaning.role == Role::partial || meaning.role == Role::normed || meaning.role == Role::norm_scale;
-    if (sum) value.terms = terms_of(meaning.terms);
+    const Role role = meaning.role;
+    const bool sum = role == Role::partial || role == Role::normed || role == Role::norm_scale;
+    const bool in_groups = role == Role::expert_x || role == Role::expert_h || role == Role::expert_y;
+    const bool lists = role == Role::places || role == Role::place_weights;
+    if (sum || in_groups) value.terms = terms_of(meaning.terms);
     value.finished = meaning.finished;
-    if (meaning.role == Role::topk_ids || meaning.role == Role::topk_weights) value.width = cols;
+    if (role == Role::topk_ids || role == Role::topk_weights || lists) value.width = cols;
+    if (in_groups || lists || role == Role::extents) value.groups = groups_of(meaning);
     return {{rows.begin, rows.end, 0, cols}, {meaning.row - rows.begin, meaning.col, values_.add(std::move(value))}};
   }
 

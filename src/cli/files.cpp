@@ -76,9 +76,10 @@ ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileName
   check_buffer_names(problem, inputs, outputs);
   for (const Meaning& meaning : find_operator(problem.op).meanings(problem, num_ranks)) {
     Entry& entry = entries_[meaning.buffer];
-    const Shape shape = shape_on(buffers_[meaning.buffer], meaning.rank);
+    const Shape shape = memory_shape_on(buffers_[meaning.buffer], meaning.rank);
     // A file holds the buffer of all ranks: it begins where the part of rank 0 begins.
     if (entry.meanings.empty()) entry.origin = {meaning.row, meaning.col};
+    entry.in_blocks = entry.in_blocks || is_of_groups(meaning.role);
     Meaning in_file = meaning;
     in_file.row -= entry.origin.rows;
     in_file.col -= entry.origin.cols;
@@ -88,7 +89,7 @@ ProblemFiles::ProblemFiles(const Problem& problem, int num_ranks, const FileName
     }
     const auto same = [&](const Meaning& other) {
       return other.row == in_file.row && other.col == in_file.col &&
-             shape_on(buffers_[other.buffer], other.rank) == shape;
+             memory_shape_on(buffers_[other.buffer], other.rank) == shape;
     };
     if (std::ranges::none_of(entry.meanings, same)) entry.elements += shape.rows * shape.cols;
     entry.meanings.push_back(in_file);
@@ -142,7 +143,7 @@ void ProblemFiles::check_input(const Entry& entry, const Buffer& buffer) {
     const std::string path = path_of_rank(entry.path, rank);
     require(header.dtype == buffer.dtype, "{}: holds {}, input '{}' must be {}", path, to_string(header.dtype),
             buffer.name, to_string(buffer.dtype));
-    const Shape wanted = entry.per_rank ? shape_on(buffer, rank) : entry.global;
+    const Shape wanted = entry.per_rank ? memory_shape_on(buffer, rank) : entry.global;
     require(header.rows == wanted.rows && header.cols == wanted.cols, "{}, input '{}'{} must be {}{} x {}",
             size_text(path, header), buffer.name,
             entry.per_rank ? fmt::format(" of rank {}", rank) : std::string(" of all ranks"),
@@ -153,7 +154,7 @@ void ProblemFiles::check_input(const Entry& entry, const Buffer& buffer) {
 ReadRow ProblemFiles::reader() const {
   return [this](int buffer, int rank, int64_t row, float* to) {
     const Entry& entry = entries_[buffer];
-    const int64_t cols = shape_on(buffers_[buffer], rank).cols;
+    const int64_t cols = memory_shape_on(buffers_[buffer], rank).cols;
     const DType dtype = buffers_[buffer].dtype;
     std::vector<std::byte> line(static_cast<size_t>(cols * bytes_of(dtype)));
     const Tensor tensor = make_tensor(line.data(), dtype, 1, cols);
@@ -199,7 +200,7 @@ void ProblemFiles::write(Group& group, const RankTensors& tensors) const {
 void ProblemFiles::write_pieces(Group& group, const Entry& entry, const Buffer& buffer, const Tensor& tensor,
                                 std::vector<OutputFile>& made) const {
   const int rank = group.team().rank;
-  const Shape shape = entry.per_rank ? shape_on(buffer, rank) : entry.global;
+  const Shape shape = entry.per_rank ? memory_shape_on(buffer, rank) : entry.global;
   const NpyHeader header =
       with_offset({.dtype = buffer.dtype, .rows = shape.rows, .cols = shape.cols, .uint16 = write_uint16_});
   const std::string path = path_of_rank(entry.path, rank);

@@ -52,7 +52,7 @@ class ProblemFiles {
     std::vector<Meaning> meanings;  ///< by rank, the first of each, with rows and columns of the file
     Shape origin;                   ///< row and column at which rank 0's part begins, counted through several outputs
     int64_t elements = 0;           ///< of all different parts; fewer than `global` has if the file would have gaps
-    bool in_blocks = false;         ///< a rank's rows have several meanings
+    bool in_blocks = false;         ///< a rank's rows have several meanings, or each rank has groups of its own
   };
   /// Whether one file can hold the parts of all ranks.
   [[nodiscard]] static bool is_one_matrix(const Entry& entry) {

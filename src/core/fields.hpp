@@ -85,7 +85,9 @@ TILEWIRE_NAMES(Collective, {none, "none"}, {all_gather, "all_gather"}, {reduce_s
 TILEWIRE_NAMES(Engine, {tiles, "tiles"}, {reduce, "reduce"}, {copy, "copy"}, {serial, "serial"}, {library, "library"})
 TILEWIRE_NAMES(Role, {a, "a"}, {b, "b"}, {bias, "bias"}, {partial, "partial"}, {residual, "residual"}, {indices, "indices"},
                {norm_weight, "norm_weight"}, {norm_bias, "norm_bias"}, {normed, "normed"}, {norm_scale, "norm_scale"},
-               {topk_ids, "topk_ids"}, {topk_weights, "topk_weights"}, {w13, "w13"}, {w2, "w2"}, {dropped, "dropped"})
+               {topk_ids, "topk_ids"}, {topk_weights, "topk_weights"}, {w13, "w13"}, {w2, "w2"}, {dropped, "dropped"},
+               {extents, "extents"}, {places, "places"}, {place_weights, "place_weights"}, {expert_x, "expert_x"},
+               {expert_h, "expert_h"}, {expert_y, "expert_y"})
 TILEWIRE_NAMES(Rule, {structure, "structure"}, {progress, "progress"}, {coverage, "coverage"}, {race, "race"},
                {unsupported, "unsupported"})
 TILEWIRE_NAMES(Topology, {ring, "ring"}, {fully_connected, "fully_connected"}, {switched, "switched"}, {torus2d, "torus2d"},

@@ -60,12 +60,12 @@ void validate_extents(const Plan& plan, const Buffer& buffer) {
   const auto first = std::ranges::find(plan.buffers, buffer.extents, &Buffer::extents);
   require(buffer.most_rows == first->most_rows, "buffers {} and {}: most_rows = {} and {} of the same groups",
           first->name, buffer.name, first->most_rows, buffer.most_rows);
-  const bool workspace = buffer.scope == Scope::local || buffer.scope == Scope::symmetric;
-  require(workspace && !buffer.ll && (extents.scope == Scope::symmetric || buffer.scope == extents.scope),
-          "buffer {}: groups are workspace without LL data, and their extents {} can be addressed by the same ranks",
-          buffer.name, extents.name);
-  require(extents.scope == Scope::symmetric || extents.scope == Scope::local,
-          "buffer {}: its extents {} are no workspace", buffer.name, extents.name);
+  require(!buffer.ll && (reachable(extents) || !reachable(buffer)),
+          "buffer {}: groups are no LL data, and their extents {} can be addressed by the same ranks", buffer.name,
+          extents.name);
+  const bool callers_extents = extents.scope == Scope::input || extents.scope == Scope::output;
+  require(callers_extents || buffer.scope == Scope::local || buffer.scope == Scope::symmetric,
+          "buffer {}: a caller's groups, but their extents {} are workspace", buffer.name, extents.name);
   require(buffer.most_rows >= 0 && buffer.most_rows <= kMostRows, "buffer {}: most_rows = {}: want 0 to {}",
           buffer.name, buffer.most_rows, kMostRows);
 }

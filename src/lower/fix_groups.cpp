@@ -66,6 +66,11 @@ class Fixer {
         if (task.route) place_groups(task, rows(task));
       }
     }
+    for (const Lane& lane : plan.lanes) {
+      for (const Task& task : lane.tasks) {
+        if (sums_experts(task) && begins_if_known(task.reads[0]).empty()) place_given_groups(task, rows);
+      }
+    }
   }
 
   Plan make() {
@@ -96,6 +101,28 @@ class Fixer {
     const double pairs = static_cast<double>(route.reads[0].rows) * top_k;
     const double here = pairs > 0 ? std::min(1.0, static_cast<double>(chosen_rows(*route.route, rows)) / pairs) : 0;
     placed_[extents.rank] = 1 - std::pow(1 - here, top_k);
+  }
+
+  [[nodiscard]] const std::vector<int64_t>& begins_if_known(const Region& region) {
+    return begins(region.rank, plan_.buffers[region.buffer].extents);
+  }
+
+  /// The handle of a routing is an input: as if its rank had routed all tokens to the groups of all ranks.
+  void place_given_groups(const Task& sum, const RowsOfGroups& rows) {
+    const int rank = sum.reads[0].rank;
+    const Buffer& groups = plan_.buffers[sum.reads[0].buffer];
+    const Shape lists = shape_on(plan_.buffers[sum.reads[1].buffer], rank);
+    Task route{.kind = TaskKind::compute, .body = Body::route, .route = RouteParams{}};
+    RouteParams& made = *route.route;
+    for (int other = 0; other < plan_.team.num_ranks; ++other) {
+      const int64_t count = shape_on(groups, other).rows;
+      for (int64_t i = 0; other == rank && i < count; ++i) made.groups.push_back({made.experts + i});
+      if (other < rank) made.first_group += count;
+      made.experts += count;
+    }
+    route.reads = {{rank, sum.reads[1].buffer, 0, lists.rows, 0, lists.cols}};
+    route.writes = {{.to = {rank, groups.extents, 0, 2, 0, shape_on(groups, rank).rows}}};
+    place_groups(route, rows(route));
   }
 
   /// Of so many tokens, those that have places on a rank.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/grouped_tasks.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -48,7 +49,7 @@ void validate_load(const Experts& experts) {
 
 }  // namespace
 
-void validate_experts(const Problem& problem, int num_ranks) {
+void validate_experts(const Problem& problem, int num_ranks, const ExpertSteps& steps) {
   require(problem.experts.has_value(), "{}: want experts", problem.op);
   const Experts& experts = *problem.experts;
   require(experts.count >= 1 && experts.count <= kMostExperts, "experts: count = {}, want 1 to {}", experts.count,
@@ -59,9 +60,10 @@ void validate_experts(const Problem& problem, int num_ranks) {
           kMostExperts);
   require(experts.max_rows >= 0, "experts: max_rows = {}, want at least 1, or 0 for any number", experts.max_rows);
   require(!experts.drops || experts.max_rows > 0, "experts: drops = true without max_rows");
-  require(experts.ffn >= 1 && experts.ffn <= kMostColumns, "experts: ffn = {}, want 1 to {}", experts.ffn,
+  const int64_t least = steps.first || steps.second ? 1 : 0;
+  require(experts.ffn >= least && experts.ffn <= kMostColumns, "experts: ffn = {}, want {} to {}", experts.ffn, least,
           kMostColumns);
-  require(problem.k >= 1, "k = {}: {} multiplies tokens of at least one column", problem.k, problem.op);
+  require(!steps.first || problem.k >= 1, "k = {}: {} multiplies tokens of at least one column", problem.k, problem.op);
   require(problem.epilogue.empty(), "{}: epilogue of {} steps: experts take an activation only", problem.op,
           problem.epilogue.size());
   const int64_t each = experts.top_k + experts.shared;  // experts of a token
@@ -102,6 +104,7 @@ std::vector<RouteParams> routes_of(const Problem& problem, int num_ranks) {
   for (const auto& mine : placement) {
     RouteParams route{.first_group = first,
                       .experts = experts.count,
+                      .align = kGroupAlign,
                       .max_rows = experts.max_rows,
                       .drops = experts.drops,
                       .load = experts.load};
@@ -110,6 +113,13 @@ std::vector<RouteParams> routes_of(const Problem& problem, int num_ranks) {
     routes.push_back(std::move(route));
   }
   return routes;
+}
+
+int64_t most_rows_of_groups(const Problem& problem, int num_ranks) {
+  int64_t most = 0;
+  for (const RouteParams& route : routes_of(problem, num_ranks))
+    most = std::max(most, most_rows_of(route, problem.m, problem.experts->top_k));
+  return most;
 }
 
 KeptRows kept_rows(const Problem& problem, int num_ranks, const std::function<void(int64_t, float*)>& experts_of) {

@@ -15,6 +15,10 @@
 #include "operators/gemm_reduce_scatter/gemm_reduce_scatter.hpp"
 #include "operators/gemm_reduce_scatter_cols/gemm_reduce_scatter_cols.hpp"
 #include "operators/moe/moe.hpp"
+#include "operators/moe_combine/moe_combine.hpp"
+#include "operators/moe_dispatch/moe_dispatch.hpp"
+#include "operators/moe_dispatch_gemm/moe_dispatch_gemm.hpp"
+#include "operators/moe_gemm_combine/moe_gemm_combine.hpp"
 #include "tilewire/print.hpp"
 #include "tilewire/spi/operator.hpp"
 
@@ -80,9 +84,19 @@ void validate_norm(const Problem& problem, const Operator& op) {
 }  // namespace
 
 std::span<const Operator> operators() {
-  static const std::array kTable{all_gather_gemm(),          gemm_reduce_scatter(),  gemm_all_reduce(),
-                                 gemm_all_to_all(),          gemm_all_to_all_rows(), all_gather_cols_gemm(),
-                                 gemm_reduce_scatter_cols(), all_reduce(),           moe()};
+  static const std::array kTable{all_gather_gemm(),
+                                 gemm_reduce_scatter(),
+                                 gemm_all_reduce(),
+                                 gemm_all_to_all(),
+                                 gemm_all_to_all_rows(),
+                                 all_gather_cols_gemm(),
+                                 gemm_reduce_scatter_cols(),
+                                 all_reduce(),
+                                 moe(),
+                                 moe_dispatch(),
+                                 moe_combine(),
+                                 moe_dispatch_gemm(),
+                                 moe_gemm_combine()};
   return kTable;
 }
 

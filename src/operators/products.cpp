@@ -33,10 +33,12 @@ void add_scaled(double factor, const float* from, int64_t n, double* to) {
 }
 
 // Multiply-adds of so many tokens.
-int64_t experts_work(const Problem& problem, int64_t tokens) {
+int64_t experts_work(const Problem& problem, const ExpertSteps& steps, int64_t tokens) {
   const Experts& experts = *problem.experts;
-  const double each = static_cast<double>(first_columns(experts)) * static_cast<double>(problem.k) +
-                      static_cast<double>(experts.ffn) * static_cast<double>(problem.n);
+  const double first = static_cast<double>(first_columns(experts)) * static_cast<double>(problem.k);
+  const double second = static_cast<double>(experts.ffn) * static_cast<double>(problem.n);
+  const double each =
+      (steps.first ? first : static_cast<double>(problem.k)) + (steps.second ? second : static_cast<double>(problem.n));
   const double all = static_cast<double>(tokens) * static_cast<double>(experts.top_k + experts.shared) * each;
   return all < 1e18 ? static_cast<int64_t>(all) : INT64_MAX;
 }
@@ -54,7 +56,9 @@ Inputs::Inputs(const Operator& op, const Problem& problem, int num_ranks, ReadRo
   op.validate(problem, num_ranks);
   buffers_ = op.buffers(problem, num_ranks);
   meanings_ = op.meanings(problem, num_ranks);
-  if (!problem.experts || problem.experts->max_rows == 0) return;
+  const ExpertSteps& steps = op.structure.steps;
+  if (problem.experts && steps != ExpertSteps{}) steps_.emplace(problem, num_ranks, steps, read_);
+  if (!problem.experts || steps_ || problem.experts->max_rows == 0) return;
   const int ids = std::ranges::find(meanings_, Role::topk_ids, &Meaning::role)->buffer;
   kept_ = kept_rows(problem, num_ranks, [&](int64_t token, float* experts) {
     const int owner = owner_of(token);
@@ -105,7 +109,7 @@ std::vector<double> Inputs::random_signs(uint64_t seed) const {
 }
 
 int64_t Inputs::work() const {
-  if (problem_.experts) return experts_work(problem_, problem_.m);
+  if (problem_.experts) return experts_work(problem_, op_.structure.steps, problem_.m);
   const int64_t depth = input_parts(Role::b).empty() ? num_ranks_ : problem_.k;
   const int64_t row = all_columns(problem_) * depth;
   return row == 0 || problem_.m <= INT64_MAX / row ? problem_.m * row : INT64_MAX;
@@ -134,7 +138,7 @@ double Inputs::scale() const {
 }
 
 int64_t Inputs::work_per_row(const Part& output) const {
-  if (problem_.experts) return experts_work(problem_, 1);
+  if (problem_.experts) return experts_work(problem_, op_.structure.steps, 1);
   if (output.meaning.role == Role::a) return output.shape.cols;
   return output.shape.cols * (is_product(output) ? problem_.k : num_ranks_);
 }
@@ -147,11 +151,12 @@ std::vector<std::vector<DoubleMatrix>> Inputs::all_reference_outputs() const {
   for (int peer = 0; peer < num_ranks_; ++peer) {
     for (int buffer = 0; buffer < std::ssize(buffers_); ++buffer) {
       const Buffer& described = buffers_[buffer];
-      const Shape shape = shape_on(described, peer);
+      const Shape shape = memory_shape_on(described, peer);
       const auto of_buffer = [&](const Meaning& meaning) { return meaning.buffer == buffer && meaning.rank == peer; };
       const Role role = std::ranges::find_if(meanings_, of_buffer)->role;
       // Keep sums in fp32 in the reference, so that the rounding of the output counts as its error.
-      const bool computed = role == Role::partial || role == Role::normed || role == Role::norm_scale;
+      const bool computed =
+          role == Role::partial || role == Role::normed || role == Role::norm_scale || role == Role::expert_h;
       const DType dtype = described.scope == Scope::output && computed ? DType::fp32 : described.dtype;
       memory.emplace_back(static_cast<size_t>(shape.rows * shape.cols * bytes_of(dtype)));
       tensors[peer].push_back(make_tensor(memory.back().data(), dtype, shape.rows, shape.cols));
@@ -229,6 +234,15 @@ void Inputs::for_each_b_row(Range columns, const Visit& visit) const {
 }
 
 DoubleMatrix Inputs::exact_rows(const Part& output, std::span<const int64_t> rows) const {
+  if (steps_) {
+    DoubleMatrix values(0, output.shape.cols);
+    for (const int64_t row : rows) {
+      const std::vector<double> made = steps_->row(output.meaning, row);
+      values.values.insert(values.values.end(), made.begin(), made.end());
+      ++values.rows;
+    }
+    return values;
+  }
   if (output.meaning.role == Role::dropped) {
     DoubleMatrix count(1, 1);
     count.at(0, 0) = static_cast<double>(kept_->dropped[output.meaning.rank]);

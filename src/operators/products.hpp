@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "operators/expert_steps.hpp"
 #include "operators/experts.hpp"
 #include "operators/gemm.hpp"
 #include "operators/random_data.hpp"
@@ -58,6 +59,10 @@ class Inputs {
   [[nodiscard]] std::vector<std::vector<DoubleMatrix>> all_reference_outputs() const;
   /// Compute some local rows of an output with experts: the reference of these tokens alone.
   [[nodiscard]] DoubleMatrix rows_of_experts(const Part& output, std::span<const int64_t> rows) const;
+  /// Whether the operator has some steps of a layer of experts.
+  [[nodiscard]] bool has_steps() const { return steps_.has_value(); }
+  /// With steps: the rows of an output that are defined.
+  [[nodiscard]] std::vector<int64_t> defined_rows(const Part& output) const { return steps_->rows_of(output.meaning); }
   /// Compute some local rows of an output in double.
   [[nodiscard]] DoubleMatrix exact_rows(const Part& output, std::span<const int64_t> rows) const;
   /// Normalise rows of a `normed` output by the problem's norm.
@@ -68,6 +73,7 @@ class Inputs {
  private:
   [[nodiscard]] Shape shape_of(const Meaning& meaning) const {
     const Buffer& buffer = buffers_[meaning.buffer];
+    if (is_grouped(buffer)) return memory_shape_on(buffer, meaning.rank);
     return {rows_on(buffer, meaning).size(), shape_on(buffer, meaning.rank).cols};
   }
   /// The rank that has a token.
@@ -94,7 +100,8 @@ class Inputs {
   ReadRow read_;
   std::vector<Buffer> buffers_;
   std::vector<Meaning> meanings_;
-  std::optional<KeptRows> kept_{};  ///< with Experts::max_rows
+  std::optional<KeptRows> kept_{};   ///< of a layer with Experts::max_rows
+  std::optional<StepRows> steps_{};  ///< of some steps of a layer of experts
 };
 
 }  // namespace tilewire

@@ -16,6 +16,7 @@
 #include "core/race_ranges.hpp"
 #include "core/text.hpp"
 #include "operators/experts.hpp"
+#include "operators/route_tokens.hpp"
 #include "tilewire/spi/operator.hpp"
 
 namespace tilewire {
@@ -37,6 +38,7 @@ struct Inputs {
   std::vector<bool> known;        // same index as meanings
   std::optional<Experts> experts;
   std::vector<std::vector<int64_t>> placement;
+  std::vector<Routing> routings;  // by rank, if the handle of a routing is an input
   int num_ranks = 1;
   uint64_t seed = 0;
 };
@@ -75,6 +77,41 @@ int64_t row_of_expert(const Inputs& inputs, int buffer, int rank, int64_t row) {
   return mine[row / lines] * lines + row % lines;
 }
 
+/// Route random tokens, as if a dispatch had made the handle that is an input.
+std::vector<Routing> random_routings(const Problem& problem, int num_ranks, uint64_t seed) {
+  const int64_t most = most_rows_of_groups(problem, num_ranks);
+  if (most > int64_t{1} << 24)
+    fail(ErrorKind::unsupported, "random data for groups of {} rows: want at most 2^24", most);
+  const Experts& experts = *problem.experts;
+  std::vector<Routing> routings;
+  for (const RouteParams& route : routes_of(problem, num_ranks)) {
+    routings.push_back(
+        route_tokens(route, problem.m, experts.top_k, most, [&](int64_t token, float* chosen, float* weights) {
+          random_experts(mix(seed + kGolden), experts, token, chosen);
+          random_row(mix(seed + 2 * kGolden), token, 0, experts.top_k, DType::fp32, weights);
+        }));
+  }
+  return routings;
+}
+
+/// A row of the handle of a routing, or a row in groups.
+void read_of_groups(const Inputs& inputs, const Meaning& meaning, int64_t row, float* to) {
+  const Routing& routing = inputs.routings[meaning.rank];
+  const Buffer& described = inputs.buffers[meaning.buffer];
+  const int64_t cols = shape_on(described, meaning.rank).cols;
+  const auto copy = [&](const auto& all) {
+    std::transform(all.begin() + row * cols, all.begin() + (row + 1) * cols, to,
+                   [](auto value) { return static_cast<float>(value); });
+  };
+  if (meaning.role == Role::extents) return copy(routing.extents);
+  if (meaning.role == Role::places) return copy(routing.places);
+  if (meaning.role == Role::place_weights) return copy(routing.weights);
+  // Nobody may use a row outside of the groups.
+  if (routing.groups[row] < 0) return static_cast<void>(std::fill_n(to, cols, std::numeric_limits<float>::quiet_NaN()));
+  random_row(random_stream(inputs.seed, meaning), meaning.rank * described.most_rows + row, 0, cols, described.dtype,
+             to);
+}
+
 void read_random(const Inputs& inputs, int buffer, int rank, int64_t row, float* to) {
   const auto place = static_cast<size_t>(buffer) * inputs.num_ranks + rank;
   ensure(inputs.known[place], "no meaning for buffer {} on rank {}", buffer, rank);
@@ -85,6 +122,7 @@ void read_random(const Inputs& inputs, int buffer, int rank, int64_t row, float*
   }
   const uint64_t stream = random_stream(inputs.seed, meaning);
   const int64_t cols = shape_on(described, rank).cols;
+  if (is_of_groups(meaning.role)) return read_of_groups(inputs, meaning, row, to);
   if (meaning.role == Role::topk_ids) return random_experts(stream, *inputs.experts, meaning.row + row, to);
   if (meaning.role == Role::w13 || meaning.role == Role::w2)
     return random_row(stream, row_of_expert(inputs, buffer, rank, row), 0, cols, described.dtype, to);
@@ -129,6 +167,7 @@ ReadRow random_inputs(const Problem& problem, int num_ranks, uint64_t seed) {
   }
   inputs->experts = problem.experts;
   if (problem.experts) inputs->placement = placement_of(*problem.experts, num_ranks);
+  if (problem.experts && !op.structure.steps.dispatch) inputs->routings = random_routings(problem, num_ranks, seed);
   inputs->num_ranks = num_ranks;
   inputs->seed = seed;
   return [inputs](int buffer, int rank, int64_t row, float* to) { read_random(*inputs, buffer, rank, row, to); };

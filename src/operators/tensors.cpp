@@ -28,10 +28,10 @@ RankTensors::RankTensors(Group& group, const Problem& problem) : group_(group) {
   const std::vector<Buffer> buffers = find_operator(problem.op).buffers(problem, group.team().num_ranks);
   for (int i = 0; i < std::ssize(buffers); ++i) {
     const Buffer& buffer = buffers[i];
-    const Shape shape = shape_on(buffer, rank);
+    const Shape shape = memory_shape_on(buffer, rank);
     Tensor tensor;
     if (std::ranges::find(problem.arena, buffer.name) != problem.arena.end()) {
-      tensor = group.allocate(buffer.dtype, buffer.rows, buffer.cols);
+      tensor = group.allocate(buffer.dtype, std::max(buffer.rows, shape.rows), buffer.cols);
       tensor.rows = shape.rows;
       tensor.cols = shape.cols;
     } else {

@@ -147,7 +147,9 @@ std::string too_far(double error_squares, double size_squares, double allowed) {
 }
 
 // Outputs that are only moved must keep their bits, and counts are exact.
-bool is_exact(Role role) { return role == Role::a || role == Role::dropped; }
+bool is_exact(Role role) {
+  return role == Role::a || role == Role::dropped || (is_of_groups(role) && role != Role::expert_h);
+}
 
 // Half the distance between the smallest numbers of a type.
 double half_step(DType dtype) { return dtype == DType::bf16 ? 0x1p-134 : dtype == DType::fp16 ? 0x1p-25 : 0x1p-150; }
@@ -307,7 +309,7 @@ size_t Expected::State::output_of_sum() const {
 Expected::State::State(const Operator& asked, const Problem& problem, int num_ranks, int rank, ReadRow read)
     : op(asked), inputs(op, problem, num_ranks, std::move(read)) {
   for (const Buffer& buffer : inputs.buffers()) {
-    if (buffer.scope == Scope::output) shapes.push_back(shape_on(buffer, rank));
+    if (buffer.scope == Scope::output) shapes.push_back(memory_shape_on(buffer, rank));
   }
 }
 
@@ -337,7 +339,8 @@ Expected::Expected(const Operator& op, const Problem& problem, int num_ranks, in
   const Inputs& inputs = state_->inputs;
   state_->signs = inputs.random_signs(options.seed);
   const bool small = inputs.work() <= options.reference_work;
-  const auto reference = small ? inputs.reference_outputs(rank) : std::vector<DoubleMatrix>{};
+  const bool by_rows = inputs.has_steps();
+  const auto reference = small && !by_rows ? inputs.reference_outputs(rank) : std::vector<DoubleMatrix>{};
   const auto first_output =
       std::ranges::find(inputs.buffers(), Scope::output, &Buffer::scope) - inputs.buffers().begin();
   const std::vector<Part> parts = inputs.outputs_of(rank);
@@ -354,8 +357,16 @@ Expected::Expected(const Operator& op, const Problem& problem, int num_ranks, in
     const int64_t by_work = options.sample_work / blocks / std::max<int64_t>(inputs.work_per_row(part), 1);
     const int64_t by_memory = kMostSamples / std::max<int64_t>(part.shape.cols, 1);
     const int64_t wanted = small ? part.shape.rows : std::max<int64_t>(4, std::min(by_work, by_memory));
-    target.exact.rows = sample_rows(part.shape.rows, wanted, options.seed);
-    target.exact.values = small ? reference[state_->targets.size()] : inputs.exact_rows(part, target.exact.rows);
+    if (by_rows) {
+      const std::vector<int64_t> defined = inputs.defined_rows(part);
+      const int64_t all = small ? std::ssize(defined) : wanted;
+      for (const int64_t i : sample_rows(std::ssize(defined), all, options.seed))
+        target.exact.rows.push_back(defined[i]);
+    } else {
+      target.exact.rows = sample_rows(part.shape.rows, wanted, options.seed);
+    }
+    target.exact.values =
+        small && !by_rows ? reference[state_->targets.size()] : inputs.exact_rows(part, target.exact.rows);
     target.sizes = inputs.row_sizes(part, state_->signs);
     if (problem.experts || joins_columns(problem.epilogue)) target.sizes.squares = squares_of(part, target.exact);
     state_->targets.push_back(std::move(target));

@@ -47,7 +47,7 @@ std::vector<Knob> knobs() {
       {"rounds", exchanges, "", "1, 2"},
       {"chunk_rows", has_chunks},
       {"chunk_cols", gathers_rows},
-      {"chunk_cols", has_experts},
+      {"chunk_cols", combines_experts},
       {"copy_lanes", has_copies, "", "1, 2"},
       {"pacing", has_pacing, "unpaced, lockstep"},
       {"copy_workers", gathers, "", "0, 1"},
@@ -203,12 +203,13 @@ std::vector<KnobRule> rules_of_sending() {
 
 std::vector<Way> ways_of_experts() {
   const auto experts = [](const Workload& work) { return has_experts(work.problem); };
+  const auto combines = [](const Workload& work) { return combines_experts(work.problem); };
   // Else most tokens have experts on all ranks.
   const auto few = [](const Workload& work) {
-    return has_experts(work.problem) && work.problem.experts->top_k < work.team.num_ranks;
+    return is_layer_of_experts(work.problem) && work.problem.experts->top_k < work.team.num_ranks;
   };
   return {{"experts one by one", kAll, 1, experts},
-          {"experts one by one, halves of the output", kAll, 1, experts, nullptr,
+          {"experts one by one, halves of the output", kAll, 1, combines, nullptr,
            [](const Workload& work, Config& config) { config.chunk_cols = ceil_div(work.problem.n, 2); }},
           {"tokens once a rank", kAll, 2, few, nullptr,
            [](const Workload&, Config& config) { config.dispatch = Dispatch::per_rank; }},

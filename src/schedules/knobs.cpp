@@ -26,6 +26,15 @@ bool has_one_collective(const Structure& structure) {
 bool has_collectives(const Structure& structure) { return structure.experts || has_one_collective(structure); }
 
 bool has_experts(const Problem& problem) { return structure_of(problem).experts; }
+bool is_layer_of_experts(const Problem& problem) {
+  return has_experts(problem) && structure_of(problem).steps == ExpertSteps{};
+}
+bool dispatches_tokens(const Problem& problem) { return has_experts(problem) && structure_of(problem).steps.dispatch; }
+bool combines_experts(const Problem& problem) { return has_experts(problem) && structure_of(problem).steps.combine; }
+bool makes_tiles(const Problem& problem) {
+  const ExpertSteps& steps = structure_of(problem).steps;
+  return !has_experts(problem) || steps.first || steps.second;
+}
 bool multiplies(const Problem& problem) { return structure_of(problem).multiplies && !has_experts(problem); }
 bool gathers(const Problem& problem) { return structure_of(problem).before == Collective::all_gather; }
 bool scatters(const Problem& problem) { return structure_of(problem).after == Collective::reduce_scatter; }
@@ -39,14 +48,14 @@ bool any_operator(const Problem& /*problem*/) { return true; }
 bool has_no_experts(const Problem& problem) { return !has_experts(problem); }
 
 std::vector<Knob> knobs_of_tiles() {
-  return {{"tile_m", any_operator},
-          {"tile_n", any_operator},
+  return {{"tile_m", makes_tiles},
+          {"tile_n", makes_tiles},
           {"group_m", multiplies},
           {"cluster_m", multiplies},
           {"cluster_n", multiplies},
           {"cluster_split_k", multiplies},
           {"split_k", multiplies, "", "1, 3"},
-          {"tile_workers", any_operator}};
+          {"tile_workers", makes_tiles}};
 }
 
 bool is_broken(const std::vector<KnobRule>& rules, const Asked& asked) {

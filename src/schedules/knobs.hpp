@@ -35,6 +35,13 @@ namespace tilewire {
 [[nodiscard]] bool gathers_rows(const Problem& problem);
 /// Whether it is a mixture of experts.
 [[nodiscard]] bool has_experts(const Problem& problem);
+/// Whether it is the whole layer of experts ...
+[[nodiscard]] bool is_layer_of_experts(const Problem& problem);
+/// ... or has at least its dispatch, or its combine.
+[[nodiscard]] bool dispatches_tokens(const Problem& problem);
+[[nodiscard]] bool combines_experts(const Problem& problem);
+/// Whether it makes tiles: of a GEMM, of groups, or of a sum.
+[[nodiscard]] bool makes_tiles(const Problem& problem);
 /// All operators.
 [[nodiscard]] bool any_operator(const Problem& problem);
 /// All operators without experts.

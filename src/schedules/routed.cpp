@@ -1,7 +1,6 @@
-// Plans of mixture of experts. All ranks get all tokens' experts, and route by themselves. The tokens go to groups at
-// their experts' ranks (Dispatch), which multiply them. A token's rows are added by weight, first those of a rank, then
-// the ranks.
-// Called by fused.cpp and sequential.cpp.
+// Plans of mixture of experts, of the whole layer or some of its steps (ExpertSteps). All ranks get all tokens'
+// experts, and route by themselves. The tokens go to groups at their experts' ranks (Dispatch), which multiply them. A
+// token's rows are added by weight, first those of a rank, then the ranks. Called by fused.cpp and sequential.cpp.
 #include "schedules/routed.hpp"
 
 #include <algorithm>
@@ -16,8 +15,6 @@
 namespace tilewire {
 namespace {
 
-/// Groups begin at multiples of so many rows, which suits the stores of tiles.
-constexpr int64_t kAlign = 8;
 /// Tokens that one task sums, so that many workers can share them.
 constexpr int64_t kTokensOfSum = 16;
 /// Tokens among which one task selects those to send.
@@ -29,13 +26,11 @@ class RoutedPlanner {
       : build_(problem, team, config),
         n_(team.num_ranks),
         overlaps_(overlaps),
+        steps_(structure_of(problem).steps),
         dispatch_(team.num_ranks > 1 ? config.dispatch : Dispatch::all_gather),
         shards_(by_expert() ? n_ : 1),
         routes_(routes_of(problem, team.num_ranks)) {
-    for (RouteParams& route : routes_) {
-      route.align = kAlign;
-      route.shards = shards_;
-    }
+    for (RouteParams& route : routes_) route.shards = shards_;
   }
 
   Plan make() {
@@ -83,7 +78,19 @@ class RoutedPlanner {
     return cuts({0, problem().n}, overlaps_ ? config().chunk_cols : 0);
   }
 
+  /// The caller's buffer of this name, or -1.
+  [[nodiscard]] int callers(const std::string& name) const {
+    const std::vector<Buffer>& all = build_.plan().buffers;
+    const auto found = std::ranges::find(all, name, &Buffer::name);
+    return found == all.end() ? -1 : static_cast<int>(found - all.begin());
+  }
+  /// The caller's buffer, or workspace.
+  int caller_or(const std::string& name, DType dtype, int64_t rows, int64_t cols, Scope scope) {
+    const int given = callers(name);
+    return given >= 0 ? given : build_.add_buffer(name, dtype, rows, cols, scope);
+  }
   int add_grouped(const std::string& name, DType dtype, int64_t cols, Scope scope) {
+    if (const int given = callers(name); given >= 0) return given;
     const int buffer = build_.add_buffer(name, dtype, most_groups_, cols, scope);
     build_.make_grouped(buffer, extents_, most_rows_, shapes_of(cols, groups_));
     return buffer;
@@ -106,20 +113,26 @@ class RoutedPlanner {
     // Peers address the groups if each token goes to its experts, and the places if its owner selects tokens.
     const Scope groups = by_expert() ? Scope::symmetric : Scope::local;
     const Scope lists = dispatch_ == Dispatch::all_gather ? Scope::local : Scope::symmetric;
-    if (n_ > 1) {
+    if (n_ > 1 && steps_.dispatch) {
       all_ids_ = build_.add_buffer("all_ids", DType::int32, m, experts().top_k, Scope::symmetric);
       all_weights_ = build_.add_buffer("all_weights", DType::fp32, m, experts().top_k, Scope::symmetric);
       if (!by_expert()) all_x_ = build_.add_buffer("all_x", dtype, m, problem().k, Scope::symmetric);
     }
-    extents_ = build_.add_buffer("extents", DType::int32, 2, most_groups_, groups);
-    std::vector<Shape> extents;
-    for (const int64_t of_rank : groups_) extents.push_back({2, of_rank});
-    build_.set_shapes(extents_, extents);
-    places_ = build_.add_buffer("places", DType::int32, m, width(), lists);
-    shares_ = build_.add_buffer("place_weights", DType::fp32, m, width(), groups);
-    tokens_ = add_grouped("tokens", DType::int32, 1, groups);
-    expert_x_ = add_grouped("expert_x", dtype, problem().k, groups);
-    expert_h_ = add_grouped("expert_h", dtype, experts().ffn, Scope::local);
+    extents_ = callers("extents");
+    if (extents_ < 0) {
+      extents_ = build_.add_buffer("extents", DType::int32, 2, most_groups_, groups);
+      std::vector<Shape> extents;
+      for (const int64_t of_rank : groups_) extents.push_back({2, of_rank});
+      build_.set_shapes(extents_, extents);
+    }
+    places_ = caller_or("places", DType::int32, m, width(), lists);
+    shares_ = caller_or("place_weights", DType::fp32, m, width(), groups);
+    if (steps_.dispatch) {
+      tokens_ = add_grouped("tokens", DType::int32, 1, groups);
+      expert_x_ = add_grouped("expert_x", dtype, problem().k, groups);
+    }
+    if (steps_.first || steps_.second) expert_h_ = add_grouped("expert_h", dtype, experts().ffn, Scope::local);
+    if (!steps_.combine) return;
     expert_y_ = add_grouped("expert_y", dtype, problem().n, groups);
     const DType wire = config().wire.value_or(out_dtype_of(problem()));
     const Scope partials = by_expert() ? Scope::local : Scope::symmetric;
@@ -129,34 +142,38 @@ class RoutedPlanner {
   void add_signals() {
     const int chunks = static_cast<int>(columns().size());
     parts_ = static_cast<int>(token_parts(0).size());
-    routable_ = build_.add_signals("ids_arrived", 1);
-    if (!by_expert()) arrived_ = build_.add_signals("x_arrived", 1);
-    routed_ = build_.add_signals("routed", n_);
     const int families = static_cast<int>(most_groups_);
-    grouped_ = build_.add_signals("grouped", families);
-    hidden_ = build_.add_signals("hidden", families);
-    made_ = build_.add_signals("made", chunks * (by_expert() ? n_ : 1));
-    landed_ = build_.add_signals("landed", chunks * parts_);
+    if (steps_.dispatch) {
+      routable_ = build_.add_signals("ids_arrived", 1);
+      if (!by_expert()) arrived_ = build_.add_signals("x_arrived", 1);
+      routed_ = build_.add_signals("routed", n_);
+    }
+    if (steps_.first) grouped_ = build_.add_signals("grouped", families);
+    if (steps_.first && steps_.second) hidden_ = build_.add_signals("hidden", families);
+    if (steps_.second) made_ = build_.add_signals("made", chunks * (by_expert() ? n_ : 1));
+    if (steps_.combine) landed_ = build_.add_signals("landed", chunks * parts_);
     if (dispatch_ == Dispatch::per_rank) zeroed_ = build_.add_signals("zeroed", n_);
     if (by_expert()) taken_ = build_.add_signals("taken", 1);
   }
 
   void add_rank(int rank) {
-    const Engine engine = config().copy_workers > 0 ? Engine::serial : Engine::copy;
+    const bool copies = steps_.dispatch && config().copy_workers == 0;
+    const Engine engine = copies ? Engine::copy : Engine::serial;
     const int exchange = build_.add_lane(rank, engine, "exchange", config().copy_workers);
     const int route = build_.add_lane(rank, Engine::serial, "route");
     const int gather = build_.add_lane(rank, Engine::reduce, "group", config().reduce_workers);
     const int tiles = build_.add_lane(rank, Engine::tiles, "tiles", config().tile_workers);
     const int sums = build_.add_lane(rank, Engine::reduce, "combine", config().reduce_workers);
-    if (n_ > 1) add_exchange(rank, exchange);
-    add_route(rank, route);
+    if (n_ > 1) build_.say_ready(rank, exchange);
+    if (n_ > 1 && steps_.dispatch) add_exchange(rank, exchange);
+    if (steps_.dispatch) add_route(rank, route);
     if (dispatch_ == Dispatch::per_rank) {
       add_selected(rank, gather);
       add_zeros(rank, sums);
     }
-    by_expert() ? add_groups_of_peers(rank, gather) : add_groups(rank, gather);
+    if (steps_.dispatch) by_expert() ? add_groups_of_peers(rank, gather) : add_groups(rank, gather);
     add_products(rank, tiles);
-    add_sums(rank, sums);
+    if (steps_.combine) add_sums(rank, sums);
   }
 
   /// The peers, the next one first, then the rank itself.
@@ -168,7 +185,6 @@ class RoutedPlanner {
 
   /// Send own tokens to all ranks: their experts first.
   void add_exchange(int rank, int lane) {
-    build_.say_ready(rank, lane);
     const auto send = [&](const char* name, int to, int signal, const std::vector<int>& targets) {
       const int from = build_.buffer(name);
       for (const int target : targets) {
@@ -222,6 +238,10 @@ class RoutedPlanner {
 
   /// Wait on `rank` until `peer` has routed.
   [[nodiscard]] Wait routed(int rank, int peer) const { return {{rank, routed_ + peer}}; }
+  /// The same as the waits of a task; none if the handle of the routing is an input.
+  [[nodiscard]] std::vector<Wait> after_routing(int rank, int peer) const {
+    return steps_.dispatch ? std::vector{routed(rank, peer)} : std::vector<Wait>{};
+  }
 
   /// All ranks' rows of an input.
   [[nodiscard]] Region all_of(int rank, const char* input, int gathered) const {
@@ -275,7 +295,7 @@ class RoutedPlanner {
     Task task{.kind = TaskKind::compute, .body = Body::pool};
     task.reads = {x, PlanBuilder::region(rank, tokens_, family.groups, {0, 1})};
     task.writes = {{PlanBuilder::region(rank, expert_x_, family.groups, {0, problem().k})}};
-    task.posts = {{{rank, grouped_ + family.number}}};
+    if (steps_.first) task.posts = {{{rank, grouped_ + family.number}}};
     return task;
   }
 
@@ -293,20 +313,22 @@ class RoutedPlanner {
       task.reads = {PlanBuilder::region(rank, a, family.groups, {0, build_.plan().buffers[a].cols}),
                     matrices(rank, b, family.experts)};
       task.writes = {{.to = PlanBuilder::region(rank, c, family.groups, cols), .first_col = cols.begin}};
-      task.waits = {routed(rank, rank)};
+      task.waits = after_routing(rank, rank);
       return task;
     };
     for (const Family& family : families) {
+      if (!steps_.first) break;
       Task task = product(family, expert_x_, "w13", experts().activation, expert_h_, {0, experts().ffn});
       task.waits.push_back({{rank, grouped_ + family.number}});
-      task.posts = {{{rank, hidden_ + family.number}}};
+      if (steps_.second) task.posts = {{{rank, hidden_ + family.number}}};
       build_.add(lane, std::move(task));
     }
+    if (!steps_.second) return;
     const std::vector<Range> chunks = columns();
     for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
       for (const Family& family : families) {
         Task task = product(family, expert_h_, "w2", Activation::none, expert_y_, chunks[chunk]);
-        task.waits.push_back({{rank, hidden_ + family.number}});
+        if (steps_.first) task.waits.push_back({{rank, hidden_ + family.number}});
         task.posts = {{made(by_expert() ? family.shard : rank, rank, chunk)}};
         build_.add(lane, std::move(task));
       }
@@ -352,7 +374,8 @@ class RoutedPlanner {
                   PlanBuilder::region(from, places_, of_all, {0, width()}),
                   PlanBuilder::region(from, shares_, of_all, {0, width()})};
     task.writes = {{partials(owner, from, tokens, cols)}};
-    task.waits = {routed(summing, from), {made(summing, from, chunk), kAllPosts}};
+    task.waits = after_routing(summing, from);
+    if (steps_.second) task.waits.push_back({made(summing, from, chunk), kAllPosts});
     task.posts = {{landed}};
     if (by_expert()) {
       task.posts.push_back({{from, taken_}});
@@ -379,6 +402,7 @@ class RoutedPlanner {
   PlanBuilder build_;
   int n_;
   bool overlaps_;
+  ExpertSteps steps_;
   Dispatch dispatch_;
   int shards_;
   std::vector<RouteParams> routes_;
@@ -415,9 +439,9 @@ Plan make_routed_plan(const Problem& problem, const Team& team, const Config& co
 }
 
 std::vector<Knob> knobs_of_experts() {
-  return {{"wire", has_experts},
-          {"dispatch", has_experts, "all_gather, per_rank, per_expert"},
-          {"copy_workers", has_experts, "", "0, 1"},
+  return {{"wire", combines_experts},
+          {"dispatch", is_layer_of_experts, "all_gather, per_rank, per_expert"},
+          {"copy_workers", dispatches_tokens, "", "0, 1"},
           {"reduce_workers", has_experts}};
 }
 

@@ -101,12 +101,14 @@ bool has_collective(const Workload& work) {
 }
 
 std::vector<Way> ways() {
-  return {{"tiles", kAll, 1, [](const Workload& work) { return on_gpus(work); }, first_tile, paced},
+  return {{"tiles", kAll, 1, [](const Workload& work) { return on_gpus(work) && makes_tiles(work.problem); },
+           first_tile, paced},
           {"GEMM of the library", kAll, 1,
            [](const Workload& work) { return on_gpus(work) && multiplies(work.problem); }, nullptr, library_and_paced},
           stream_ordered_gemm(),
           {"GEMM and collective of the library", kAll, 1, has_collective, nullptr, all_by_library},
-          {"tiles", kAll, 1, [](const Workload& work) { return !on_gpus(work); }, nullptr, paced}};
+          {"tiles", kAll, 1, [](const Workload& work) { return !on_gpus(work) || !makes_tiles(work.problem); }, nullptr,
+           paced}};
 }
 
 }  // namespace

@@ -13,6 +13,16 @@
 
 namespace tilewire {
 
+/// The steps of a layer of experts that an operator has, one after the other.
+struct ExpertSteps {
+  bool dispatch = true;  ///< routing, and tokens to the groups of their experts
+  bool first = true;     ///< the product with w13, and the activation
+  bool second = true;    ///< the product with w2
+  bool combine = true;   ///< the sums by weight, at the tokens' owners
+
+  bool operator==(const ExpertSteps&) const = default;
+};
+
 /// The steps of an operator, in this order: a collective on A, a product, a collective on the result. Schedules and the
 /// command line read the structure, never the operator's name.
 struct Structure {
@@ -20,6 +30,7 @@ struct Structure {
   bool multiplies = true;  ///< if not, the problem has no k, and the input is x
   Collective after = Collective::none;
   bool experts = false;     ///< mixture of experts: routing, two products of groups, sums by weight (Problem::experts)
+  ExpertSteps steps{};      ///< of `experts`; all of them: the whole layer
   bool by_columns = false;  ///< ranks hold columns of the gathered matrix, or keep columns of the result
 
   bool operator==(const Structure&) const = default;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backends/reachable_memory.hpp"
+#include "core/text.hpp"
 #include "tilewire/plan.hpp"
 
 namespace tilewire::host {
@@ -56,7 +57,13 @@ class Addresses {
   [[nodiscard]] Range rows_of_group(int rank, int buffer, int64_t group) const {
     const Base& extents = bases_[rank * plan_.buffers.size() + plan_.buffers[buffer].extents];
     const auto* first = reinterpret_cast<const int32_t*>(extents.data);
-    return {first[group], first[extents.stride + group]};
+    const Range rows{first[group], first[extents.stride + group]};
+    // The extents may come from the caller.
+    const int64_t most = plan_.buffers[buffer].most_rows;
+    require(rows.begin >= 0 && rows.begin <= rows.end && rows.end <= most,
+            "{} of rank {}: group {} has the rows {}..{}, want some of 0..{}",
+            plan_.buffers[plan_.buffers[buffer].extents].name, rank, group, rows.begin, rows.end, most);
+    return rows;
   }
 
  private:

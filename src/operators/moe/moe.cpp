@@ -2,89 +2,12 @@
 // weight. Listed in operators.cpp.
 #include "operators/moe/moe.hpp"
 
-#include <cmath>
-
 #include "core/text.hpp"
-#include "operators/experts.hpp"
+#include "operators/expert_steps.hpp"
 #include "operators/gemm.hpp"
 
 namespace tilewire {
 namespace {
-
-/// The B's of some experts, one below the other.
-Shape stacked(const Problem& problem, int64_t experts, int64_t n, int64_t k) {
-  const Shape one = b_shape(problem, n, k);
-  return {experts * one.rows, one.cols};
-}
-
-std::vector<Buffer> buffers(const Problem& problem, int num_ranks) {
-  const Experts& experts = *problem.experts;
-  const auto placement = placement_of(experts, num_ranks);
-  std::vector<Shape> x;
-  std::vector<Shape> ids;
-  std::vector<Shape> first;
-  std::vector<Shape> second;
-  std::vector<Shape> c;
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    const int64_t tokens = shard_of(problem.m, num_ranks, rank).size();
-    x.push_back({tokens, problem.k});
-    ids.push_back({tokens, experts.top_k});
-    first.push_back(stacked(problem, std::ssize(placement[rank]), first_columns(experts), problem.k));
-    second.push_back(stacked(problem, std::ssize(placement[rank]), problem.n, experts.ffn));
-    c.push_back({tokens, problem.n});
-  }
-  std::vector<Buffer> all{sharded_buffer("x", problem.dtype, Scope::input, x),
-                          sharded_buffer("topk_ids", DType::int32, Scope::input, ids),
-                          sharded_buffer("topk_weights", DType::fp32, Scope::input, ids),
-                          sharded_buffer("w13", problem.dtype, Scope::input, first),
-                          sharded_buffer("w2", problem.dtype, Scope::input, second),
-                          sharded_buffer("c", out_dtype_of(problem), Scope::output, c)};
-  if (experts.drops)
-    all.push_back({.name = "dropped", .dtype = DType::int32, .rows = 1, .cols = 1, .scope = Scope::output});
-  return all;
-}
-
-std::vector<Meaning> meanings(const Problem& problem, int num_ranks) {
-  const std::vector<RouteParams> routes = routes_of(problem, num_ranks);
-  const int64_t lines13 = b_shape(problem, first_columns(*problem.experts), problem.k).rows;
-  const int64_t lines2 = b_shape(problem, problem.n, problem.experts->ffn).rows;
-  std::vector<Meaning> all;
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    const int64_t token = shard_of(problem.m, num_ranks, rank).begin;
-    const int64_t group = routes[rank].first_group;
-    int buffer = 0;
-    all.push_back({.buffer = buffer++, .rank = rank, .role = Role::a, .row = token});
-    all.push_back({.buffer = buffer++, .rank = rank, .role = Role::topk_ids, .row = token});
-    all.push_back({.buffer = buffer++, .rank = rank, .role = Role::topk_weights, .row = token});
-    all.push_back({.buffer = buffer++, .rank = rank, .role = Role::w13, .row = group * lines13});
-    all.push_back({.buffer = buffer++, .rank = rank, .role = Role::w2, .row = group * lines2});
-    all.push_back({.buffer = buffer++, .rank = rank, .role = Role::partial, .row = token, .terms = {0, num_ranks}});
-    if (problem.experts->drops) all.push_back({.buffer = buffer, .rank = rank, .role = Role::dropped, .row = rank});
-  }
-  return all;
-}
-
-/// Depends on the routing.
-int64_t least_bytes(const Problem&, int) { return 0; }
-
-double activated(Activation activation, const double* values, int64_t col, int64_t cols) {
-  const auto silu = [](double x) { return x / (1 + std::exp(-x)); };
-  switch (activation) {
-    case Activation::none:
-      break;
-    case Activation::relu:
-      return values[col] < 0 ? 0 : values[col];
-    case Activation::gelu:
-      return values[col] * 0.5 * (1 + std::erf(values[col] / std::sqrt(2.0)));
-    case Activation::silu:
-      return silu(values[col]);
-    case Activation::swiglu:
-      return silu(values[col]) * values[cols + col];
-    case Activation::swiglu_pairs:
-      return silu(values[2 * col]) * values[2 * col + 1];
-  }
-  return values[col];
-}
 
 /// Rows of one tensor of stacked B's: those of the B at `index`.
 Tensor matrix_of(const Tensor& all, int64_t index, int64_t rows) {
@@ -161,10 +84,10 @@ Operator moe() {
   return {.name = "moe",
           .summary = "C[shard] = sum of weights * (activation(X w13[e]) w2[e]) over the top_k experts e of each token",
           .structure = {.experts = true},
-          .validate = validate_experts,
-          .buffers = buffers,
-          .meanings = meanings,
-          .least_bytes = least_bytes,
+          .validate = [](const Problem& problem, int num_ranks) { validate_experts(problem, num_ranks); },
+          .buffers = [](const Problem& problem, int num_ranks) { return buffers_of_steps(problem, num_ranks, {}); },
+          .meanings = [](const Problem& problem, int num_ranks) { return meanings_of_steps(problem, num_ranks, {}); },
+          .least_bytes = no_least_bytes,
           .reference = reference};
 }
 
