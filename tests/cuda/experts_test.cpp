@@ -15,6 +15,7 @@
 #include "operators/run_case.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/make_plan.hpp"
+#include "tilewire/spi/operator.hpp"
 
 namespace tilewire::testing {
 namespace {
@@ -107,6 +108,25 @@ TEST_P(ExpertsOnGpus, SharedExpertsAndMostRows) {
   expect_layer(layer(130, {.count = 6, .top_k = 3, .ffn = 40, .shared = 1, .max_rows = 400}));
   for (const int64_t most : {1, 37, 64, 200})
     expect_layer(layer(130, {.count = 6, .top_k = 3, .ffn = 40, .shared = 1, .max_rows = most, .drops = true}));
+}
+
+TEST_P(ExpertsOnGpus, StepsApart) {
+  for (const char* op : {"moe_dispatch", "moe_combine", "moe_dispatch_gemm", "moe_gemm_combine"}) {
+    const auto expect_step = [&](int64_t m, Experts experts, DType dtype) {
+      Problem problem = layer(m, std::move(experts), dtype);
+      problem.op = op;
+      std::vector<Config> configs{{.schedule = "sequential"}, {.schedule = "fused"}};
+      if (structure_of(problem).steps.combine) configs.push_back({.schedule = "fused", .chunk_cols = 64});
+      expect_layer(problem, configs, {});
+    };
+    expect_step(90, {.count = 6, .top_k = 2, .ffn = 200}, DType::bf16);
+    expect_step(130, {.count = 6, .top_k = 3, .ffn = 40, .shared = 1}, DType::fp16);
+    expect_step(130, {.count = 6, .top_k = 3, .ffn = 40, .max_rows = 37, .drops = true}, DType::bf16);
+    std::vector<std::vector<int64_t>> first(ranks());
+    first[0] = {3, 1, 2, 0};
+    expect_step(50, {.count = 4, .top_k = 2, .ffn = 24, .placement = first}, DType::bf16);
+    if (ranks() == 1) expect_step(3000, {.count = 64, .top_k = 8, .ffn = 64}, DType::bf16);
+  }
 }
 
 /// The error of rank 0 if its token 2 has these experts.

@@ -240,10 +240,6 @@ std::optional<std::string> refuses_experts(const Plan& plan) {
   const bool routes = has([](const Task& task) { return task.route || computes_with(task, Body::pool); });
   if (routes && has([](const Task& task) { return is_product(task) || is_norm(task); }))
     return "products or norms beside a mixture of experts: they have kernels of their own";
-  for (const Buffer& buffer : plan.buffers) {
-    if (is_grouped(buffer) && (buffer.scope == Scope::input || buffer.scope == Scope::output))
-      return fmt::format("groups of rows in the caller's buffer {}", buffer.name);
-  }
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
       if (task.route && num_groups(*task.route) > kMostRoutedGroups)
