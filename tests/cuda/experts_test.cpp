@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -129,13 +130,10 @@ TEST_P(ExpertsOnGpus, StepsApart) {
   }
 }
 
-/// The error of rank 0 if its token 2 has these experts.
-std::string error_with(int ranks, std::array<int32_t, 2> experts, int64_t max_rows = 0) {
-  const Problem problem = layer(10 * ranks, {.count = 4, .top_k = 2, .ffn = 8, .max_rows = max_rows});
-  std::vector<RankTensors> all = make_tensors(problem, ranks, 1);
-  std::ranges::copy(experts, experts_of(all[0], 2));
+/// The error of rank 0 in one call with these tensors, of which the last `num_outputs` are outputs.
+std::string error_of(const Problem& problem, const std::vector<RankTensors>& all, size_t num_outputs) {
   std::string text;
-  launch(ranks, {.backend = "cuda", .threads = true, .timeout_s = 10}, [&](Group& group) {
+  launch(static_cast<int>(all.size()), {.backend = "cuda", .threads = true, .timeout_s = 10}, [&](Group& group) {
     const RankTensors& mine = all[group.team().rank];
     std::vector<Tensor> tensors = mine.tensors;
     std::vector<std::shared_ptr<std::byte>> memory;
@@ -148,12 +146,38 @@ std::string error_with(int ranks, std::array<int32_t, 2> experts, int64_t max_ro
     Op op = make_op(group, problem, Config{.schedule = "fused"});
     const std::span<const Tensor> view(tensors);
     try {
-      op.run_and_wait(view.first(5), view.subspan(5));
+      op.run_and_wait(view.first(view.size() - num_outputs), view.last(num_outputs));
     } catch (const Error& error) {
       if (group.team().rank == 0) text = error.what();
     }
   });
   return text;
+}
+
+/// The same if token 2 of a layer has these experts.
+std::string error_with(int ranks, std::array<int32_t, 2> experts, int64_t max_rows = 0) {
+  const Problem problem = layer(10 * ranks, {.count = 4, .top_k = 2, .ffn = 8, .max_rows = max_rows});
+  std::vector<RankTensors> all = make_tensors(problem, ranks, 1);
+  std::ranges::copy(experts, experts_of(all[0], 2));
+  return error_of(problem, all, 1);
+}
+
+/// The same if tensor number `tensor` of a step begins with this value.
+std::string error_of_step(int ranks, const char* op, size_t tensor, int32_t value) {
+  Problem problem = layer(10 * ranks, {.count = 4, .top_k = 2, .ffn = 8});
+  problem.op = op;
+  std::vector<RankTensors> all = make_tensors(problem, ranks, 1);
+  std::memcpy(all[0].tensors[tensor].data, &value, sizeof(value));
+  return error_of(problem, all, 1);
+}
+
+TEST_P(ExpertsOnGpus, ABadHandleIsAnError) {
+  for (const int32_t value : {-2, 1 << 20}) {
+    const std::string place = fmt::format("places of token 0: row {}, want -1 to", value);
+    EXPECT_NE(error_of_step(ranks(), "moe_combine", 2, value).find(place), std::string::npos);
+    const std::string group = fmt::format("extents: group 0 begins at row {}", value);
+    EXPECT_NE(error_of_step(ranks(), "moe_gemm_combine", 1, value).find(group), std::string::npos);
+  }
 }
 
 TEST_P(ExpertsOnGpus, MoreRowsThanTheBoundAreAnError) {

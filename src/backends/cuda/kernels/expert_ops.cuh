@@ -21,7 +21,7 @@ struct ExpertOps {
       case OpCode::select:
         return select_op(table, step, slice);
       case OpCode::sum_experts:
-        return sum_experts_op(table, step, slice);
+        return sum_experts_op(table, step, slice, patience);
       case OpCode::reduce:
         if (sum_partials_op(table, step, slice)) return;
         break;

@@ -91,7 +91,8 @@ __device__ __noinline__ void select_op(const WorkerTable& table, const OpRecord&
 }
 
 /// sum_experts, one element at a time.
-__device__ inline void sum_experts_slowly(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
+__device__ inline void sum_experts_slowly(const WorkerTable& table, const OpRecord& step, const Slice& slice,
+                                          Patience& patience) {
   const SourceRecord* from = table.sources + step.first_source;
   const uint64_t total = static_cast<uint64_t>(step.rows) * step.cols;
   const bool adds = accumulates(table, step);
@@ -104,7 +105,7 @@ __device__ inline void sum_experts_slowly(const WorkerTable& table, const OpReco
 #pragma unroll 1
     for (int i = 0; i < step.depth; ++i) {
       const int row = *element_of<const int32_t>(from[1], token, i);
-      if (row < 0) break;
+      if (row == -1 || !has_row(row, step.rows_below, token, patience)) break;
       const std::byte* data = from[0].data + (row * from[0].ld + col) * element_bytes(from[0].dtype);
       sum = __fadd_rn(sum, __fmul_rn(*element_of<const float>(from[2], token, i), load_element(data, from[0].dtype)));
     }
@@ -112,10 +113,11 @@ __device__ inline void sum_experts_slowly(const WorkerTable& table, const OpReco
   }
 }
 
-__device__ __noinline__ void sum_experts_op(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
-  if (!sums_by_warps(table, step, 1)) return sum_experts_slowly(table, step, slice);
-  table.sources[step.first_source].dtype == DType::fp16 ? sum_experts<__half>(table, step, slice)
-                                                        : sum_experts<__nv_bfloat16>(table, step, slice);
+__device__ __noinline__ void sum_experts_op(const WorkerTable& table, const OpRecord& step, const Slice& slice,
+                                            Patience& patience) {
+  if (!sums_by_warps(table, step, 1)) return sum_experts_slowly(table, step, slice, patience);
+  table.sources[step.first_source].dtype == DType::fp16 ? sum_experts<__half>(table, step, slice, patience)
+                                                        : sum_experts<__nv_bfloat16>(table, step, slice, patience);
 }
 
 /// reduce_op by warps; false if warps cannot.

@@ -50,13 +50,14 @@ struct FamilyCursor {
   bool aborted = false;  ///< a wait for extents failed: there are no further tiles
 };
 
-/// This lane's group of a family: number `first` + lane.
+/// This lane's group of a family: number `first` + lane. A count of -1: rows beyond the memory.
 __device__ inline GroupRows rows_of_group(const Bases& bases, const FamilyRecord& family, int first) {
   const int group = first + static_cast<int>(threadIdx.x % 32);
   if (group >= family.groups) return {};
   const int32_t* extents = resolve(bases, family.extents) + group;
   const int begin = __ldcg(extents);
-  return {begin, __ldcg(extents + family.extents_ld) - begin};
+  const int end = __ldcg(extents + family.extents_ld);
+  return {begin, begin < 0 || end < begin || end > family.most_rows ? -1 : end - begin};
 }
 
 /// Tiles of so many rows, if a tile has `most`.
@@ -104,8 +105,19 @@ __device__ inline void enter_family(const GemmLaunch& launch, const FamilyRecord
   if (at.aborted) return;
   uint32_t mine = 0;
 #pragma unroll 1
-  for (int first = 0; first < family.groups; first += 32)
-    mine += row_tiles(rows_of_group(launch.workers.bases, family, first).count, Body::kTileM);
+  for (int first = 0; first < family.groups; first += 32) {
+    const GroupRows rows = rows_of_group(launch.workers.bases, family, first);
+    mine += row_tiles(rows.count, Body::kTileM);
+    if (rows.count >= 0) continue;
+    good = false;
+    report_failure(watch, {.task = family.task,
+                           .wait = kGroupBeyond,
+                           .wanted = first + threadIdx.x % 32,
+                           .seen = static_cast<uint64_t>(rows.begin),
+                           .epoch = epoch});
+  }
+  at.aborted = !__all_sync(~0U, good);
+  if (at.aborted) return;
   at.most = best_rows<Body>(launch, family, across, __shfl_sync(~0U, sum_to_lane(mine), 31));
   mine = 0;
 #pragma unroll 1

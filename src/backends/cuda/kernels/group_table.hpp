@@ -24,6 +24,7 @@ struct alignas(16) FamilyRecord {
   const int32_t* extents = nullptr;  ///< of its first group: the first row; may be relative
   int32_t extents_ld = 0;            ///< elements from there to the end of the same group
   int32_t groups = 0;
+  int32_t most_rows = 0;    ///< of the memory of A and of the results
   int32_t first_group = 0;  ///< number of the first group in the B map
   int32_t first_col = 0;    ///< first column of the results
   int32_t cols = 0;         ///< columns of the results; their end is a multiple of 64, or that of the output

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/copy_op.cuh"
-#include "backends/cuda/kernels/elements.cuh"
+#include "backends/cuda/kernels/ll_protocol.cuh"
 #include "backends/cuda/kernels/worker_table.hpp"
 
 namespace tilewire::cuda {
@@ -114,39 +114,56 @@ __device__ inline bool accumulates(const WorkerTable& table, const OpRecord& ste
   return adds;
 }
 
+/// Whether the place of a token is none, or a row in memory; else report it. A caller may have made the handle.
+__device__ __forceinline__ bool has_row(int place, int most_rows, int token, Patience& patience) {
+  if (place >= -1 && place < most_rows) [[likely]]
+    return true;
+  report_failure(patience.watch, {.task = patience.task,
+                                  .wait = kRowBeyond,
+                                  .wanted = static_cast<uint64_t>(token),
+                                  .seen = static_cast<uint64_t>(static_cast<int64_t>(place)),
+                                  .epoch = patience.epoch});
+  patience.over = true;
+  return false;
+}
+
 /// The lists of a token, a warp's lane by lane: the rows, -1 behind the last one, and their weights.
 struct TokenLists {
   SourceRecord places;
   SourceRecord shares;
   int width;
+  int most_rows;  ///< of the table in memory
 
   struct Entry {
     int place = -1;
     float share = 0;
   };
-  [[nodiscard]] __device__ Entry entry(bool wanted, int token, int first) const {
+  [[nodiscard]] __device__ Entry entry(bool wanted, int token, int first, Patience& patience) const {
     const int i = first + static_cast<int>(threadIdx.x) % 32;
     if (!wanted || i >= width) return {};
-    return {reinterpret_cast<const int32_t*>(places.data)[token * places.ld + i],
-            reinterpret_cast<const float*>(shares.data)[token * shares.ld + i]};
+    const int place = reinterpret_cast<const int32_t*>(places.data)[token * places.ld + i];
+    if (!has_row(place, most_rows, token, patience)) return {};
+    return {place, reinterpret_cast<const float*>(shares.data)[token * shares.ld + i]};
   }
 };
 
 /// For each token the sum of its rows times their weights, in fp32, in the order of the rows. `depth`: most rows.
 template <typename T>
-__device__ __forceinline__ void sum_experts(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
+__device__ __forceinline__ void sum_experts(const WorkerTable& table, const OpRecord& step, const Slice& slice,
+                                            Patience& patience) {
   const SourceRecord rows = table.sources[step.first_source];
-  const TokenLists lists{table.sources[step.first_source + 1], table.sources[step.first_source + 2], step.depth};
+  const TokenLists lists{table.sources[step.first_source + 1], table.sources[step.first_source + 2], step.depth,
+                         step.rows_below};
   const bool adds = accumulates(table, step);
   RowParts parts(step, slice);
   // NOTE: the lists of the next part are loaded early, as its rows can only be loaded then.
-  TokenLists::Entry next = lists.entry(parts.at < parts.end, parts.row(parts.at), 0);
+  TokenLists::Entry next = lists.entry(parts.at < parts.end, parts.row(parts.at), 0, patience);
 #pragma unroll 1
   for (; parts.at < parts.end; parts.at += parts.stride) {
     const int token = parts.row(parts.at);
     const int unit = parts.unit(parts.at);
     TokenLists::Entry mine = next;
-    next = lists.entry(parts.at + parts.stride < parts.end, parts.row(parts.at + parts.stride), 0);
+    next = lists.entry(parts.at + parts.stride < parts.end, parts.row(parts.at + parts.stride), 0, patience);
     int count = __popc(__ballot_sync(~0U, mine.place >= 0));
     if (adds && count == 0) continue;  // nothing to add, nothing to send
     const auto row_at = [&](int i) { return rows.data + __shfl_sync(~0U, mine.place, i) * rows.ld * sizeof(T); };
@@ -168,7 +185,7 @@ __device__ __forceinline__ void sum_experts(const WorkerTable& table, const OpRe
         add_row<T>(words, weight(count - 1), sums);
       }
       if (count < 32 || first >= step.depth) break;
-      mine = lists.entry(true, token, first);
+      mine = lists.entry(true, token, first, patience);
       count = __popc(__ballot_sync(~0U, mine.place >= 0));
     }
     store_row<T>(table, step, token, unit, parts.last, sums);

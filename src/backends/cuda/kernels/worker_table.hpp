@@ -64,8 +64,9 @@ struct OpRecord {
   /// `multiply`: length of the dot products; `norm`: columns of a row; `group_rows`: groups of the extents;
   /// `sum_experts`: most rows of a token.
   int32_t depth = 0;
-  int32_t first_col = 0;         ///< `norm`: the first column of the row that is stored
-  int32_t rows_below = 0;        ///< `multiply`: the last rows of A, so many, are source 2
+  int32_t first_col = 0;  ///< `norm`: the first column of the row that is stored
+  /// `multiply`: the last rows of A, so many, are source 2; `sum_experts`: rows of source 0 in memory.
+  int32_t rows_below = 0;
   uint32_t task = 0;             ///< number of the task in RankTables::names, for reports
   float value = 0;               ///< `fill`; eps of `norm`
   Doorbell* doorbell = nullptr;  ///< `doorbell`
@@ -171,6 +172,10 @@ inline constexpr uint32_t kNoExpert = 0xFFFFFFFB;
 inline constexpr uint32_t kTwiceAnExpert = 0xFFFFFFFA;
 /// As WaitFailure::wait: more rows (`seen`) for the experts of a rank than max_rows (`wanted`).
 inline constexpr uint32_t kTooManyRows = 0xFFFFFFF9;
+/// As WaitFailure::wait: in a caller's handle of a routing, a row (`seen`) of a token (`wanted`), or of a group
+/// (`wanted`) that begins at row `seen`, beyond the memory of rows.
+inline constexpr uint32_t kRowBeyond = 0xFFFFFFF8;
+inline constexpr uint32_t kGroupBeyond = 0xFFFFFFF7;
 /// As WaitFailure::wait: not all LL data of an op have arrived.
 inline constexpr uint32_t kDataOfPeers = 0xFFFFFFFD;
 

@@ -119,6 +119,13 @@ int64_t num_experts(const Plan& plan) {
   return 0;
 }
 
+/// Rows of memory of a plan's groups.
+int64_t most_rows(const Plan& plan) {
+  int64_t most = 0;
+  for (const Buffer& buffer : plan.buffers) most = std::max(most, buffer.most_rows);
+  return most;
+}
+
 }  // namespace
 
 CudaProgram::CudaProgram(CudaGroup& group, const Plan& plan)
@@ -351,6 +358,14 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
   if (failure.wait == kTooManyRows) {
     return {ErrorKind::invalid_input, fmt::format("{}: tokens give rank {} {} rows, max_rows = {}", plan_.op,
                                                   group_.rank(), failure.seen, failure.wanted)};
+  }
+  if (failure.wait == kRowBeyond || failure.wait == kGroupBeyond) {
+    return {ErrorKind::invalid_input,
+            failure.wait == kRowBeyond
+                ? fmt::format("{} on rank {}: places of token {}: row {}, want -1 to {}", plan_.op, group_.rank(),
+                              failure.wanted, static_cast<int64_t>(failure.seen), most_rows(plan_) - 1)
+                : fmt::format("{} on rank {}: extents: group {} begins at row {} or ends beyond 0..{}", plan_.op,
+                              group_.rank(), failure.wanted, static_cast<int64_t>(failure.seen), most_rows(plan_))};
   }
   WaitReport report{.op = plan_.op, .rank = group_.rank(), .wanted = failure.wanted, .seen = failure.seen};
   if (failure.task < bound.tables.names.size()) {

@@ -280,6 +280,7 @@ HostTable grouped_table(const GroupedProduct& p) {
   family.extents = p.extents;
   family.extents_ld = static_cast<int32_t>(p.extents_ld > 0 ? p.extents_ld : p.groups);
   family.groups = static_cast<int32_t>(p.groups);
+  family.most_rows = static_cast<int32_t>(p.a.rows);
   family.cols = static_cast<int32_t>(p.c.cols);
   family.k_steps = static_cast<int32_t>(ceil_div(p.a.cols, kTileK));
   family.activation = p.activation;

@@ -371,7 +371,10 @@ class TableMaker {
       step.product_place = static_cast<uint8_t>(task.product_place);
       step.rows_below = static_cast<int32_t>(task.reads.size() > 2 ? task.reads[2].rows : 0);
     }
-    if (step.code == OpCode::sum_experts) step.depth = static_cast<int32_t>(task.reads[1].cols);
+    if (step.code == OpCode::sum_experts) {
+      step.depth = static_cast<int32_t>(task.reads[1].cols);
+      step.rows_below = static_cast<int32_t>(plan_.buffers[task.reads[0].buffer].most_rows);
+    }
     for (const auto* regions : {&task.reads, &task.addends}) {
       for (const Region& read : *regions) {
         const bool below = regions == &task.reads && is_product(task) && &read - task.reads.data() > 1;
