@@ -138,6 +138,10 @@ struct TokenLists {
     int place = -1;
     float share = 0;
   };
+  /// The rows before the first entry without one, of 32 entries.
+  [[nodiscard]] static __device__ int rows_of_list(const Entry& mine) {
+    return __clz(static_cast<int>(__brev(~__ballot_sync(~0U, mine.place >= 0))));
+  }
   [[nodiscard]] __device__ Entry entry(bool wanted, int token, int first, Patience& patience) const {
     const int i = first + static_cast<int>(threadIdx.x) % 32;
     if (!wanted || i >= width) return {};
@@ -164,7 +168,7 @@ __device__ __forceinline__ void sum_experts(const WorkerTable& table, const OpRe
     const int unit = parts.unit(parts.at);
     TokenLists::Entry mine = next;
     next = lists.entry(parts.at + parts.stride < parts.end, parts.row(parts.at + parts.stride), 0, patience);
-    int count = __popc(__ballot_sync(~0U, mine.place >= 0));
+    int count = TokenLists::rows_of_list(mine);
     if (adds && count == 0) continue;  // nothing to add, nothing to send
     const auto row_at = [&](int i) { return rows.data + __shfl_sync(~0U, mine.place, i) * rows.ld * sizeof(T); };
     const auto weight = [&](int i) { return __shfl_sync(~0U, mine.share, i); };
@@ -186,7 +190,7 @@ __device__ __forceinline__ void sum_experts(const WorkerTable& table, const OpRe
       }
       if (count < 32 || first >= step.depth) break;
       mine = lists.entry(true, token, first, patience);
-      count = __popc(__ballot_sync(~0U, mine.place >= 0));
+      count = TokenLists::rows_of_list(mine);
     }
     store_row<T>(table, step, token, unit, parts.last, sums);
   }
