@@ -170,7 +170,7 @@ def gradients() -> None:
     for dtype in (torch.bfloat16, torch.float16):
         grads = []
         for of in (torch.float32, dtype):
-            leaves = [t.to(of).requires_grad_() for t in (x, w13, w2)]
+            leaves = [t.clone().to(of).requires_grad_() for t in (x, w13, w2)]
             tt.moe(leaves[0], ids, weights, *leaves[1:], shared_experts=1).sum().backward()
             grads.append([leaf.grad for leaf in leaves])
         for want, got in zip(*grads, strict=True):

@@ -85,6 +85,17 @@ TEST(ExpertSteps, SharedExpertsAndReplicas) {
   expect_steps(31, {.count = 4, .top_k = 2, .ffn = 8, .shared = 1, .placement = {{0, 1, 2}, {2, 3, 0}}}, 2);
 }
 
+TEST(ExpertSteps, TensorsInTheArena) {
+  const Experts experts{.count = 5, .top_k = 2, .ffn = 8};
+  for (const auto& [op, names] : {std::pair{"moe_dispatch", std::vector<std::string>{"x", "expert_x", "extents"}},
+                                  std::pair{"moe_combine", std::vector<std::string>{"expert_y"}},
+                                  std::pair{"moe_gemm_combine", std::vector<std::string>{"expert_h", "places", "c"}}}) {
+    Problem problem = step(op, 23, experts);
+    problem.arena = names;
+    expect_step(problem, 3);
+  }
+}
+
 TEST(ExpertSteps, ExtremeRouting) {
   const auto all_to_two = [](int64_t, int32_t* experts) { experts[0] = 7, experts[1] = 6; };
   for (const char* op : {"moe_dispatch", "moe_dispatch_gemm"})

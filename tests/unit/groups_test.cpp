@@ -229,13 +229,15 @@ Plan step_of_layer(const char* op, int ranks = 2) {
   return make_plan(problem, {.num_ranks = ranks}, {.schedule = "fused"});
 }
 
+void expect_step_refused(const char* op, const std::string& text, const std::function<void(Plan&)>& damage) {
+  expect_damage_refused(text, step_of_layer(op), damage);
+}
+
 TEST(Groups, CallersHaveTheHandleOfARouting) {
   for (const char* op : {"moe_dispatch", "moe_combine", "moe_dispatch_gemm", "moe_gemm_combine"}) {
     for (const int ranks : {1, 2, 5}) expect_accepted(step_of_layer(op, ranks));
   }
-  const auto refused = [](const char* op, const std::string& text, const std::function<void(Plan&)>& damage) {
-    expect_damage_refused(text, step_of_layer(op), damage);
-  };
+  const auto refused = expect_step_refused;
   const auto erase_first = [](Body body) {
     return [body](Plan& plan) {
       for (Lane& lane : plan.lanes) {
@@ -266,7 +268,11 @@ TEST(Groups, CallersHaveTheHandleOfARouting) {
   refused("moe_dispatch", "whose extents it does not write", return_copy("extents"));
   refused("moe_gemm_combine", "applies the activation",
           [](Plan& plan) { tasks_of(plan, Body::grouped_gemm)[0]->activation = Activation::relu; });
-  // Sums of other tokens, or by weights of other tokens, or of places as rows.
+}
+
+TEST(Groups, SumsTakeTheCallersHandle) {
+  const auto refused = expect_step_refused;
+  // Sums of other tokens, or by weights of other tokens, or of some ranks.
   const auto sum = [](Plan& plan, size_t which) -> Task& {
     std::vector<Task*> pools = tasks_of(plan, Body::pool);
     return *pools[which];
