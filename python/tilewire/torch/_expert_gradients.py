@@ -64,7 +64,9 @@ def _weights_at_owners(
 
 def _setup_layer(ctx: Any, inputs: Any, output: Any) -> None:
     x, ids, weights, w13, w2, ctx.group, *others = inputs
-    ctx.activation, *ctx.numbers = [*others, *("swiglu", 0, 0, 0)[len(others) :]]
+    defaults: list[Any] = ["swiglu", 0, 0, 0]
+    filled = [*others, *defaults[len(others) :]]
+    ctx.activation, ctx.numbers = filled[0], filled[1:]
     ctx.inputs = len(inputs)
     ctx.save_for_backward(x, ids, weights, w13, w2)
 

@@ -94,7 +94,8 @@ def activation_and_gradient(activation: str, x: Tensor, grad: Tensor | None) -> 
     if grad is None:
         grad = x.new_zeros(1)
     if activation == "swiglu":
-        y, grad_gate, grad_up = _gated(*x.chunk(2, -1), grad)
+        gate, up = x.chunk(2, -1)
+        y, grad_gate, grad_up = _gated(gate, up, grad)
         return y, torch.cat([grad_gate, grad_up], -1)
     if activation == "swiglu_pairs":
         y, grad_gate, grad_up = _gated(x[..., ::2], x[..., 1::2], grad)

@@ -66,8 +66,9 @@ def moe_dispatch(
     routed = (topk_ids.to(torch.int32), topk_weights.to(torch.float32))
     numbers = (num_experts, shared_experts, _most_rows(max_rows))
     wants = needs_gradient(x, topk_weights)
-    rows, *lists = call(_ops.moe_dispatch.default, wants, x, *routed, group_name(group), *numbers)
-    return rows, Handle(*lists, *numbers, tuple(x.shape[:-1]))
+    made: tuple[Tensor, ...] = call(_ops.moe_dispatch.default, wants, x, *routed, group_name(group), *numbers)
+    rows, extents, places, weights = made
+    return rows, Handle(extents, places, weights, *numbers, tuple(x.shape[:-1]))
 
 
 def moe_combine(rows: Tensor, handle: Handle, group: Group = None) -> Tensor:
@@ -105,8 +106,9 @@ def moe_dispatch_gemm(
     name = group_name(group)
     count = num_experts or (w13.shape[0] - shared_experts) * _num_ranks(name)
     numbers = (count, shared_experts, _most_rows(max_rows))
-    rows, *lists = call(_ops.moe_dispatch_gemm.default, False, x, *routed, w13, name, activation, *numbers)
-    return rows, Handle(*lists, *numbers, tuple(x.shape[:-1]))
+    made: tuple[Tensor, ...] = call(_ops.moe_dispatch_gemm.default, False, x, *routed, w13, name, activation, *numbers)
+    rows, extents, places, weights = made
+    return rows, Handle(extents, places, weights, *numbers, tuple(x.shape[:-1]))
 
 
 def moe_gemm_combine(rows: Tensor, handle: Handle, w2: Tensor, group: Group = None) -> Tensor:

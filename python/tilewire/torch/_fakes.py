@@ -84,7 +84,7 @@ def _fake_dispatch(
     tokens, top_k = x.numel() // x.shape[-1], ids.shape[-1]
     each = -(-count // size)
     mine = min(count, (rank + 1) * each) - min(count, rank * each)
-    most = tokens * size * min(top_k, min(count, each))
+    most: Any = tokens * size * min(top_k, min(count, each))
     if max_rows > 0:
         most = torch.sym_min(most, max_rows)
     # NOTE: groups begin at multiples of 8 rows.
