@@ -124,6 +124,24 @@ def run_experts(group: tilewire.Group) -> float:
     return float(np.abs(y - want[rows]).max() / np.abs(want).max())
 
 
+def run_expert_steps(group: tilewire.Group) -> float:
+    """A dispatch and two combines by its handle: the largest difference from numpy."""
+    m, hidden, count, top_k = 10, 24, 4, 2
+    x, weights = fp32(1, m, hidden), fp32(2, m, top_k)
+    ids = np.random.default_rng(3).permuted(np.tile(np.arange(count), (m, 1)), axis=1)[:, :top_k].astype(np.int32)
+    experts = {"count": count, "top_k": top_k, "ffn": 1}
+    mine = slice(group.rank * m // 2, (group.rank + 1) * m // 2)
+    dispatch = group.make_op("moe_dispatch", m, hidden, hidden, dtype="fp32", experts=experts, config="fused")
+    combine = group.make_op("moe_combine", m, hidden, hidden, dtype="fp32", experts=experts, config="fused")
+    rows, extents, places, shares = dispatch.run(x[mine], ids[mine], weights[mine])
+    for begin, end in extents.T:
+        assert np.isin(rows[begin:end], x).all()
+    y = combine.run(rows, extents, places, shares)
+    doubled = combine.run(2 * np.nan_to_num(rows), extents, places, shares)
+    want = x[mine] * weights[mine].sum(1, keepdims=True)
+    return float(max(np.abs(y - want).max(), np.abs(doubled - 2 * want).max()))
+
+
 def run_plan(group: tilewire.Group, text: str) -> bool:
     """A plan from a file, traced, with tensors in the arena."""
     plan = tilewire.Plan.from_json(text)

@@ -13,6 +13,7 @@ from bodies import (
     lose_rank,
     misuse,
     run_bf16,
+    run_expert_steps,
     run_experts,
     run_norm,
     run_operator,
@@ -115,6 +116,7 @@ def test_norms_and_a_residual_in_place(kind: str) -> None:
 
 def test_mixture_of_experts() -> None:
     assert max(tilewire.launch(run_experts, 2)) < 1e-5
+    assert max(tilewire.launch(run_expert_steps, 2)) < 1e-5
     experts = {"count": 4, "top_k": 5, "ffn": 8}
     with pytest.raises(tilewire.Error, match="top_k = 5, want 1 to 4"):
         tilewire.plan("moe", 8, 8, 8, ranks=2, experts=experts)

@@ -16,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch_bodies  # noqa: E402
+import torch_expert_steps  # noqa: E402
 import torch_experts  # noqa: E402
 import torch_export  # noqa: E402
 import torch_gradients  # noqa: E402
@@ -56,8 +57,19 @@ def test_experts(ranks: int) -> None:
     run(torch_experts.experts, ranks)
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_steps_of_experts(ranks: int) -> None:
+    run(torch_expert_steps.steps, ranks)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_gradients_of_experts(ranks: int) -> None:
+    run(torch_expert_steps.gradients, ranks)
+
+
 def test_export() -> None:
     run(torch_experts.exported_experts, 2)
+    run(torch_expert_steps.exported, 2)
     run(torch_export.operators, 2)
 
 

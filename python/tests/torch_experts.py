@@ -51,7 +51,8 @@ def experts() -> None:
             torch.testing.assert_close(got[1, 4], own[1, 4], rtol=1e-4, atol=1e-4)
 
     def direct(x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.tilewire.moe(x, ids.int(), weights, w13, w2, tt._teams.group_name(None))
+        given = x, ids.int(), weights, w13, w2, tt._teams.group_name(None)
+        return torch.ops.tilewire.moe_dropping(*given, max_rows=100)[0]
 
     wrong = [
         (lambda: tt.moe(x, ids[..., :1], weights, w13, w2), "topk_weights is [2, 5, 2], want [2, 5, 1]"),
@@ -61,8 +62,11 @@ def experts() -> None:
         (lambda: tt.moe(x, ids, weights, w13, w2, max_rows=0), "max_rows = 0, want at least 1"),
         (lambda: tt.moe_dropping(x, ids, weights, w13, w2, max_rows=-1), "max_rows = -1, want at least 1"),
         (lambda: tt.moe(x, ids, weights, w13, w2, shared_experts=4), "shared_experts = 4, w13 has 3"),
-        (lambda: direct(x.clone().requires_grad_()).sum().backward(), "tilewire.moe has no gradient"),
-        (lambda: tt.moe(x.requires_grad_(), ids, weights, w13, w2), "moe has no gradient"),
+        (lambda: direct(x.clone().requires_grad_()).sum().backward(), "tilewire.moe_dropping has no gradient"),
+        (
+            lambda: tt.moe_dropping(x.requires_grad_(), ids, weights, w13, w2, max_rows=9),
+            "moe_dropping has no gradient",
+        ),
     ]
     for call, text in wrong:
         try:

@@ -24,6 +24,7 @@ class StructureCheck {
     const Task& task = *tasks_.task[t];
     for (const Region& region : task.reads) check_access(region, false);
     for (const Region& region : task.addends) check_access(region, false);
+    for (const Region& region : extents_read(plan_, task)) check_access(region, false);
     for (const Write& write : task.writes) check_access(write.to, true);
     for (const EpilogueStep& step : task.epilogue) {
       if (step.operand) check_access(*step.operand, false);

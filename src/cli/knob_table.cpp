@@ -14,10 +14,18 @@
 namespace tilewire::cli {
 namespace {
 
-/// "AG", "AGC", "RS", "RSC", "AR", "A2A", "A2AR", "MoE"; in small letters without a GEMM.
+/// "MoE", or with the steps that a part of it has: "MoE-D" dispatch, "MoE-C" combine, "MoE-DG", "MoE-GC" each with its
+/// product.
+std::string short_name(const ExpertSteps& steps) {
+  if (steps == ExpertSteps{}) return "MoE";
+  return std::string("MoE-") + (steps.dispatch ? "D" : "") + (steps.first || steps.second ? "G" : "") +
+         (steps.combine ? "C" : "");
+}
+
+/// "AG", "AGC", "RS", "RSC", "AR", "A2A", "A2AR"; in small letters without a GEMM.
 std::string short_name(const Operator& op) {
   const Problem problem{.op = op.name};
-  if (has_experts(problem)) return "MoE";
+  if (has_experts(problem)) return short_name(op.structure.steps);
   std::string name = gathers(problem) ? "AG" : scatters(problem) ? "RS" : exchanges(problem) ? "A2A" : "AR";
   // An exchange of columns has the shorter name.
   if (has_own_b(op.structure)) name += "R";

@@ -60,7 +60,8 @@ void validate_extents(const Plan& plan, const Buffer& buffer) {
   const auto first = std::ranges::find(plan.buffers, buffer.extents, &Buffer::extents);
   require(buffer.most_rows == first->most_rows, "buffers {} and {}: most_rows = {} and {} of the same groups",
           first->name, buffer.name, first->most_rows, buffer.most_rows);
-  require(!buffer.ll && (reachable(extents) || !reachable(buffer)),
+  // Of a caller's groups in the arena the checker wants reachable extents only where a peer touches them.
+  require(!buffer.ll && (reachable(extents) || buffer.scope != Scope::symmetric),
           "buffer {}: groups are no LL data, and their extents {} can be addressed by the same ranks", buffer.name,
           extents.name);
   const bool callers_extents = extents.scope == Scope::input || extents.scope == Scope::output;

@@ -8,9 +8,12 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <utility>
 
+#include "operators/random_data.hpp"
 #include "operators/routing.hpp"
 #include "operators/run_case.hpp"
+#include "operators/verify.hpp"
 #include "tilewire/error.hpp"
 #include "tilewire/make_plan.hpp"
 #include "tilewire/spi/operator.hpp"
@@ -83,6 +86,17 @@ TEST(ExpertSteps, SharedExpertsAndReplicas) {
   }
   expect_steps(30, {.count = 4, .top_k = 2, .ffn = 8, .placement = {{3, 0}, {}, {1, 2}}}, 3);
   expect_steps(31, {.count = 4, .top_k = 2, .ffn = 8, .shared = 1, .placement = {{0, 1, 2}, {2, 3, 0}}}, 2);
+}
+
+TEST(ExpertSteps, TensorsInTheArena) {
+  const Experts experts{.count = 5, .top_k = 2, .ffn = 8};
+  for (const auto& [op, names] : {std::pair{"moe_dispatch", std::vector<std::string>{"x", "expert_x", "extents"}},
+                                  std::pair{"moe_combine", std::vector<std::string>{"expert_y"}},
+                                  std::pair{"moe_gemm_combine", std::vector<std::string>{"expert_h", "places", "c"}}}) {
+    Problem problem = step(op, 23, experts);
+    problem.arena = names;
+    expect_step(problem, 3);
+  }
 }
 
 TEST(ExpertSteps, ExtremeRouting) {
@@ -158,6 +172,30 @@ TEST(ExpertSteps, ABadHandleIsAnError) {
   EXPECT_NE(error_of("moe_gemm_combine", 1, 1000).find("want some of 0.."), std::string::npos);
   EXPECT_NE(error_of("moe_combine", 2, 1000).find("index 1000 of a table of"), std::string::npos);
   EXPECT_EQ(error_of("moe_combine", 3, 0), "");
+}
+
+TEST(ExpertSteps, VerificationLooksAtRowsInGroups) {
+  for (const int64_t reference_work : {int64_t{1} << 40, int64_t{0}}) {  // all rows, and samples
+    const Problem problem = step("moe_dispatch_gemm", 9, {.count = 4, .top_k = 2, .ffn = 6});
+    std::vector<RankTensors> ranks = make_tensors(problem, 2, 1);
+    find_operator(problem.op).reference(problem, {ranks[0].tensors, ranks[1].tensors});
+    const Expected expected(problem, 2, 0, random_inputs(problem, 2, 1), {.reference_work = reference_work});
+    const std::span<const Tensor> outputs = std::span(ranks[0].tensors).subspan(4);
+    const auto verified = [&] { return expected.compare(outputs, tolerance_of(problem, Config{})).ok(); };
+    EXPECT_TRUE(verified());
+    const auto* extents = static_cast<const int32_t*>(outputs[1].data);
+    const int64_t end = extents[2];  // of the first group
+    ASSERT_GT(end, 0);
+    ASSERT_LT(end, extents[1]) << "no row is between the groups";
+    auto* rows = static_cast<float*>(outputs[0].data);
+    rows[end * 6] = 1e9F;  // in no group
+    EXPECT_TRUE(verified());
+    const float right = std::exchange(rows[2], 1e9F);
+    EXPECT_FALSE(verified());
+    rows[2] = right;
+    ++static_cast<int32_t*>(outputs[2].data)[0];
+    EXPECT_FALSE(verified());
+  }
 }
 
 TEST(ExpertSteps, BadProblemsAreRefusedByName) {

@@ -129,10 +129,11 @@ std::vector<Tensor> tensors_in_arena(Group& group, const Problem& problem, const
   for (const Buffer& buffer : find_operator(problem.op).buffers(problem, team.num_ranks)) {
     const bool shared = std::ranges::find(problem.arena, buffer.name) != problem.arena.end();
     Tensor tensor;
-    if (shared && adopted == nullptr) tensor = group.allocate(buffer.dtype, buffer.rows, buffer.cols);
+    const int64_t rows = is_grouped(buffer) ? buffer.most_rows : buffer.rows;
+    if (shared && adopted == nullptr) tensor = group.allocate(buffer.dtype, rows, buffer.cols);
     if (shared && adopted != nullptr) {
-      tensor = make_tensor(adopted->of(team.rank) + used, buffer.dtype, buffer.rows, buffer.cols);
-      used += aligned_bytes(buffer.rows * buffer.cols * bytes_of(buffer.dtype));
+      tensor = make_tensor(adopted->of(team.rank) + used, buffer.dtype, rows, buffer.cols);
+      used += aligned_bytes(rows * buffer.cols * bytes_of(buffer.dtype));
       if (used > SharedMemory::kBytes) fail(ErrorKind::internal, "{} bytes of adopted memory", used);
     }
     tensors.push_back(tensor);

@@ -223,6 +223,97 @@ TEST(Groups, OtherTasksMustNotTouchThem) {
   EXPECT_THROW(validate(elsewhere), Error);
 }
 
+Plan step_of_layer(const char* op, int ranks = 2) {
+  Problem problem = kLayer;
+  problem.op = op;
+  return make_plan(problem, {.num_ranks = ranks}, {.schedule = "fused"});
+}
+
+void expect_step_refused(const char* op, const std::string& text, const std::function<void(Plan&)>& damage) {
+  expect_damage_refused(text, step_of_layer(op), damage);
+}
+
+TEST(Groups, CallersHaveTheHandleOfARouting) {
+  for (const char* op : {"moe_dispatch", "moe_combine", "moe_dispatch_gemm", "moe_gemm_combine"}) {
+    for (const int ranks : {1, 2, 5}) expect_accepted(step_of_layer(op, ranks));
+  }
+  const auto refused = expect_step_refused;
+  const auto erase_first = [](Body body) {
+    return [body](Plan& plan) {
+      for (Lane& lane : plan.lanes) {
+        const auto found =
+            std::ranges::find_if(lane.tasks, [&](const Task& task) { return computes_with(task, body); });
+        if (found != lane.tasks.end() && lane.rank == 0) lane.tasks.erase(found);
+      }
+    };
+  };
+  // Rows, or lists, that nobody writes.
+  refused("moe_dispatch", "expert_x rows 0..1 cols 0..16 of an output is never written", erase_first(Body::pool));
+  refused("moe_dispatch_gemm", "of an output is never written", erase_first(Body::grouped_gemm));
+  // The handle of another routing: of places in workspace that nobody returns.
+  const auto return_copy = [](const char* name) {
+    return [name](Plan& plan) {
+      const int given = buffer_of(plan, name);
+      Buffer mine = plan.buffers[given];
+      mine.name = "mine";
+      mine.scope = Scope::local;
+      plan.buffers.push_back(mine);
+      const auto other = static_cast<int>(std::ssize(plan.buffers)) - 1;
+      for (Task* route : tasks_of(plan, Body::route)) {
+        for (Write& write : route->writes) write.to.buffer = write.to.buffer == given ? other : write.to.buffer;
+      }
+    };
+  };
+  refused("moe_dispatch", "places rows 0..20 cols 0..2 of an output is never written", return_copy("places"));
+  refused("moe_dispatch", "whose extents it does not write", return_copy("extents"));
+  refused("moe_gemm_combine", "applies the activation",
+          [](Plan& plan) { tasks_of(plan, Body::grouped_gemm)[0]->activation = Activation::relu; });
+}
+
+TEST(Groups, SumsTakeTheCallersHandle) {
+  const auto refused = expect_step_refused;
+  // Sums of other tokens, or by weights of other tokens, or of some ranks.
+  const auto sum = [](Plan& plan, size_t which) -> Task& {
+    std::vector<Task*> pools = tasks_of(plan, Body::pool);
+    return *pools[which];
+  };
+  for (const char* op : {"moe_combine", "moe_gemm_combine"}) {
+    refused(op, "adds the sum of contributions", [&](Plan& plan) {
+      std::swap(sum(plan, 0).reads[1], sum(plan, 1).reads[1]);
+      std::swap(sum(plan, 0).reads[2], sum(plan, 1).reads[2]);
+    });
+    refused(op, "other tokens", [&](Plan& plan) { std::swap(sum(plan, 0).reads[2], sum(plan, 1).reads[2]); });
+    refused(op, "contributions are missing", [&](Plan& plan) {
+      for (Lane& lane : plan.lanes) {
+        for (Task& task : lane.tasks) {
+          if (task.kind == TaskKind::reduce) task.reads.pop_back();
+        }
+      }
+    });
+  }
+  // A peer's sums come to memory that it still uses.
+  refused("moe_combine", "partial", [](Plan& plan) {
+    for (Lane& lane : plan.lanes) {
+      for (Task& task : lane.tasks)
+        std::erase_if(task.waits, [](const Wait& wait) { return wait.purpose == Purpose::ready; });
+    }
+  });
+  // Callers' groups have callers' extents.
+  refused("moe_combine", "a caller's groups, but their extents extents are workspace",
+          [](Plan& plan) { plan.buffers[buffer_of(plan, "extents")].scope = Scope::local; });
+  refused("moe_combine", "plan: its buffer expert_y is not moe_combine's",
+          [](Plan& plan) { plan.buffers[buffer_of(plan, "expert_y")].most_rows += 1; });
+}
+
+TEST(Groups, GivenGroupsAreTimed) {
+  for (const char* op : {"moe_dispatch", "moe_combine", "moe_dispatch_gemm", "moe_gemm_combine"}) {
+    const Plan fixed = fix_groups(step_of_layer(op, 4));
+    EXPECT_FALSE(has_groups(fixed));
+    EXPECT_NO_THROW(validate(fixed)) << op;
+    EXPECT_GT(simulate(fixed, load_machine("h200x4")).total_ns, 0) << op;
+  }
+}
+
 TEST(Groups, SelectedRowsServeTheirPlacesOnly) {
   const Plan plan = layer("fused", 3, Dispatch::per_rank);
   const auto refused = [&](const std::string& text, const std::function<void(Plan&)>& damage) {

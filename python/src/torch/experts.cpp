@@ -1,5 +1,7 @@
 // torch.ops.tilewire.moe and moe_dropping: a layer of experts that are spread over the ranks.
 // Called by PyTorch's dispatcher; registered by operators.cpp.
+#include "torch/experts.hpp"
+
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -9,12 +11,9 @@
 
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
-#include "torch/layer.hpp"
 
 namespace tilewire::python {
 namespace {
-
-using NamedTensor = std::pair<const TorchTensor*, const char*>;
 
 struct ExpertArguments {
   TorchTensor x;
@@ -46,39 +45,20 @@ ExpertArguments take_expert_arguments(TorchStack& stack) {
           shared,        max_rows};
 }
 
-void require_sizes(const TorchTensor& tensor, const char* name, const std::vector<int64_t>& wanted) {
-  if (!std::ranges::equal(tensor.sizes(), wanted))
-    fail(ErrorKind::invalid_input, "{} is {}, want [{}]", name, sizes_text(tensor), fmt::join(wanted, ", "));
-}
-
 void check_expert_arguments(const ExpertArguments& all, const Experts& experts, int64_t of_rank) {
-  const auto x = all.x.sizes();
-  std::vector<int64_t> routed(x.begin(), x.end());
-  routed.back() = experts.top_k;
-  require_sizes(all.topk_ids, "topk_ids", routed);
-  require_sizes(all.topk_weights, "topk_weights", routed);
-  require_sizes(all.w13, "w13", {of_rank, first_columns(experts), x.back()});
+  const int64_t k = all.x.sizes().back();
+  require_sizes(all.w13, "w13", {of_rank, first_columns(experts), k});
   require_sizes(all.w2, "w2", {of_rank, all.w2.sizes()[1], experts.ffn});
-  for (const auto& [tensor, name] :
-       {NamedTensor{&all.topk_ids, "topk_ids"}, NamedTensor{&all.topk_weights, "topk_weights"},
-        NamedTensor{&all.w13, "w13"}, NamedTensor{&all.w2, "w2"}})
-    require(tensor->device() == all.x.device(), "x and {} are on different devices", name);
-  require(all.topk_ids.dtype() == DType::int32, "topk_ids is {}, want int32", to_string(all.topk_ids.dtype()));
-  require(all.topk_weights.dtype() == DType::fp32, "topk_weights is {}, want fp32",
-          to_string(all.topk_weights.dtype()));
-  for (const auto& [tensor, name] : {NamedTensor{&all.w13, "w13"}, NamedTensor{&all.w2, "w2"}})
-    require(tensor->torch_dtype() == all.x.torch_dtype(), "x and {} are of different types", name);
+  require_weights(all.x, std::array{NamedTensor{&all.w13, "w13"}, NamedTensor{&all.w2, "w2"}});
 }
 
 /// `drops`: rows beyond max_rows are left out, and a second result counts them.
 void call_experts(TorchStack& stack, bool drops) {
   const ExpertArguments all = take_expert_arguments(stack);
   TorchLayer& layer = torch_layer();
-  require(all.x.sizes().size() >= 2, "x has {} dimensions, want 2 or more", all.x.sizes().size());
-  require(all.topk_ids.sizes().size() == all.x.sizes().size(), "topk_ids is {}, x {}", sizes_text(all.topk_ids),
-          sizes_text(all.x));
-  for (const auto& [tensor, name] : {NamedTensor{&all.w13, "w13"}, NamedTensor{&all.w2, "w2"}})
-    require(tensor->sizes().size() == 3, "{} has {} dimensions, want 3", name, tensor->sizes().size());
+  require_routed(all.x, all.topk_ids, all.topk_weights);
+  require_dimensions(all.w13, "w13", 3);
+  require_dimensions(all.w2, "w2", 3);
   const TorchDevice device = all.x.device();
   const auto team = layer.teams.find(all.group, device.type == layer.shim.cuda, device.index);
   const int ranks = team->num_ranks();
@@ -95,12 +75,8 @@ void call_experts(TorchStack& stack, bool drops) {
   check_expert_arguments(all, experts, all.w13.sizes()[0]);
   std::vector<TorchMatrix> inputs;
   for (const TorchTensor* tensor : {&all.x, &all.topk_ids, &all.topk_weights}) inputs.push_back(rows_of(*tensor));
-  for (const auto& [tensor, name] : {NamedTensor{&all.w13, "w13"}, NamedTensor{&all.w2, "w2"}}) {
-    // NOTE: a copy would take as much memory, in every call.
-    const std::optional<Tensor> rows = rows_where_they_lie(*tensor);
-    require(rows.has_value(), "{}: its rows are not contiguous or have no common stride: want a dense tensor", name);
-    inputs.push_back({*tensor, *rows});
-  }
+  inputs.push_back(weights_of({&all.w13, "w13"}));
+  inputs.push_back(weights_of({&all.w2, "w2"}));
   Problem problem{.op = "moe",
                   .m = inputs[0].view.rows * ranks,
                   .n = all.w2.sizes()[1],
@@ -110,15 +86,13 @@ void call_experts(TorchStack& stack, bool drops) {
   std::vector<int64_t> sizes(all.x.sizes().begin(), all.x.sizes().end());
   sizes.back() = problem.n;
   const TorchTensor y = all.x.new_empty(sizes);
-  std::vector<Tensor> views;
-  for (const TorchMatrix& input : inputs) views.push_back(input.view);
   std::vector<Tensor> outputs{*rows_where_they_lie(y)};
   std::optional<TorchTensor> dropped;
   if (drops) {
     dropped = all.topk_ids.new_empty(std::array<int64_t, 2>{1, 1});
     outputs.push_back(*rows_where_they_lie(*dropped));
   }
-  team->run(layer.shim, std::move(problem), layer.teams.settings(), views, outputs, stream_of(device));
+  team->run(layer.shim, std::move(problem), layer.teams.settings(), views_of(inputs), outputs, stream_of(device));
   stack.give(y);
   if (dropped) stack.give(*dropped);
 }
@@ -137,10 +111,55 @@ constexpr const char* kArguments =
 
 }  // namespace
 
+void require_sizes(const TorchTensor& tensor, const char* name, const std::vector<int64_t>& wanted) {
+  if (!std::ranges::equal(tensor.sizes(), wanted))
+    fail(ErrorKind::invalid_input, "{} is {}, want [{}]", name, sizes_text(tensor), fmt::join(wanted, ", "));
+}
+
+void require_dimensions(const TorchTensor& tensor, const char* name, size_t wanted) {
+  require(tensor.sizes().size() == wanted, "{} has {} dimensions, want {}", name, tensor.sizes().size(), wanted);
+}
+
+void require_routed(const TorchTensor& x, const TorchTensor& ids, const TorchTensor& weights) {
+  require(x.sizes().size() >= 2, "x has {} dimensions, want 2 or more", x.sizes().size());
+  require(ids.sizes().size() == x.sizes().size(), "topk_ids is {}, x {}", sizes_text(ids), sizes_text(x));
+  std::vector<int64_t> routed(x.sizes().begin(), x.sizes().end());
+  routed.back() = ids.sizes().back();
+  require_sizes(ids, "topk_ids", routed);
+  require_sizes(weights, "topk_weights", routed);
+  require(ids.device() == x.device(), "x and topk_ids are on different devices");
+  require(weights.device() == x.device(), "x and topk_weights are on different devices");
+  require(ids.dtype() == DType::int32, "topk_ids is {}, want int32", to_string(ids.dtype()));
+  require(weights.dtype() == DType::fp32, "topk_weights is {}, want fp32", to_string(weights.dtype()));
+}
+
+void require_weights(const TorchTensor& x, std::span<const NamedTensor> weights) {
+  for (const auto& [tensor, name] : weights) {
+    require(tensor->device() == x.device(), "x and {} are on different devices", name);
+    require(tensor->torch_dtype() == x.torch_dtype(), "x and {} are of different types", name);
+  }
+}
+
+TorchMatrix weights_of(const NamedTensor& weights) {
+  const std::optional<Tensor> rows = rows_where_they_lie(*weights.first);
+  require(rows.has_value(), "{}: its rows are not contiguous or have no common stride: want a dense tensor",
+          weights.second);
+  return {*weights.first, *rows};
+}
+
+std::vector<Tensor> views_of(const std::vector<TorchMatrix>& matrices) {
+  std::vector<Tensor> views;
+  for (const TorchMatrix& matrix : matrices) views.push_back(matrix.view);
+  return views;
+}
+
 std::vector<TorchKernel> experts_kernels() {
   const std::string arguments = kArguments;
-  return {{"moe", "moe" + arguments + " -> Tensor", &run_experts},
-          {"moe_dropping", "moe_dropping" + arguments + " -> (Tensor, Tensor)", &run_dropping_experts}};
+  std::vector<TorchKernel> all{
+      {"moe", "moe" + arguments + " -> Tensor", &run_experts},
+      {"moe_dropping", "moe_dropping" + arguments + " -> (Tensor, Tensor)", &run_dropping_experts}};
+  for (TorchKernel& step : expert_steps_kernels()) all.push_back(std::move(step));
+  return all;
 }
 
 }  // namespace tilewire::python

@@ -34,7 +34,9 @@ struct TorchKernel {
   StableKernel function = nullptr;
 };
 
-/// The operators moe and moe_dropping.
+/// The operators moe and moe_dropping, and those of its steps.
 [[nodiscard]] std::vector<TorchKernel> experts_kernels();
+/// The operators moe_dispatch, moe_combine, moe_dispatch_gemm and moe_gemm_combine.
+[[nodiscard]] std::vector<TorchKernel> expert_steps_kernels();
 
 }  // namespace tilewire::python

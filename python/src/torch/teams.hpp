@@ -35,6 +35,7 @@ class TorchTeam {
   /// Whether the team is of this process group object; a later group may have the same name.
   [[nodiscard]] bool is_of(nb::handle process_group) const { return process_group_.is(process_group); }
   [[nodiscard]] int num_ranks() const { return group_->group->team().num_ranks; }
+  [[nodiscard]] int rank() const { return group_->group->team().rank; }
   /// Make one call of the problem's operator; the first call makes the operator, which is collective. If x or a result
   /// lies in the arena, the operator uses it in place. Throws the Errors of make_op and Op::run, and Error(unsupported)
   /// if a new operator would be made during a capture.

@@ -11,9 +11,10 @@ Operators on CUDA tensors run on GPUs, operators on CPU tensors on CPU ranks. Th
 Every rank of the group must call them, in the same order, with the same shapes.
 """
 
-from tilewire.torch import _fakes  # noqa: F401 - registers them
+from tilewire.torch import _expert_gradients, _fakes  # noqa: F401 - registers them
 from tilewire.torch._all_reduce import all_reduce, all_reduce_add_rms_norm, matmul_all_reduce
 from tilewire.torch._drop_in import disable, enable, enabled, report
+from tilewire.torch._expert_steps import Handle, moe_combine, moe_dispatch, moe_dispatch_gemm, moe_gemm_combine
 from tilewire.torch._experts import moe, moe_dropping
 from tilewire.torch._gradients import sum_gradients
 from tilewire.torch._layers import ColumnParallelLinear, RowParallelLinear
@@ -40,6 +41,7 @@ from tilewire.torch._warmup import warmup
 
 __all__ = [
     "ColumnParallelLinear",
+    "Handle",
     "RowParallelLinear",
     "adopt",
     "all_gather_matmul",
@@ -57,7 +59,11 @@ __all__ = [
     "matmul_all_to_all_rows",
     "matmul_reduce_scatter",
     "moe",
+    "moe_combine",
+    "moe_dispatch",
+    "moe_dispatch_gemm",
     "moe_dropping",
+    "moe_gemm_combine",
     "on_failure",
     "report",
     "set_cache_size",

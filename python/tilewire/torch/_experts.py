@@ -18,10 +18,11 @@ _dropping_op: Any = torch.ops.tilewire.moe_dropping
 
 def _call(op: Any, x: Tensor, ids: Tensor, weights: Tensor, w13: Tensor, w2: Tensor, group: Group, *others: Any) -> Any:
     x, w13, w2 = autocast(x, w13, w2, weights=2)  # type: ignore[assignment]
-    if needs_gradient(x, weights, w13, w2):
-        raise tilewire.Error("moe has no gradient: want torch.no_grad()", "unsupported")
+    wants = needs_gradient(x, weights, w13, w2)
+    if wants and op is _dropping_op:
+        raise tilewire.Error("moe_dropping has no gradient: want torch.no_grad()", "unsupported")
     routed = (ids.to(torch.int32), weights.to(torch.float32))
-    return call(op.default, False, x, *routed, w13, w2, group_name(group), *others)
+    return call(op.default, wants, x, *routed, w13, w2, group_name(group), *others)
 
 
 def _at_least_one(max_rows: int) -> int:
@@ -54,7 +55,10 @@ def moe(
     experts of a rank take at most, shared ones apart; default: any number, with memory for the worst routing. Returns
     [..., N] of x's type. No token is dropped. The rows of weights must be contiguous.
 
-    Raises tilewire.Error if shapes, types or devices do not fit, or if a gradient is needed. A token must have no
+    The gradients of x, `topk_weights`, `w13` and `w2` are computed from these; nothing else is kept for them. That of a
+    shared expert is of this rank's tokens, as of any weight that all ranks have.
+
+    Raises tilewire.Error if shapes, types or devices do not fit. A token must have no
     expert twice, and none that does not exist, such as -1; and no rank may get more than `max_rows` rows. Else the
     group ends, and the error names the token, counted over all ranks' tokens, or the number of rows; on GPUs it comes
     with a later call or check().
@@ -79,7 +83,7 @@ def moe_dropping(
 ) -> tuple[Tensor, Tensor]:
     """`moe` that leaves out rows beyond `max_rows` of a rank, those of the last tokens, counted over all ranks' tokens.
 
-    Also returns the number of rows that this rank's experts have left out: int32 [1, 1], on the device.
+    Also returns the number of rows that this rank's experts have left out: int32 [1, 1], on the device. No gradient.
     """
     others = (activation, num_experts or 0, shared_experts, _at_least_one(max_rows))
     y, dropped = _call(_dropping_op, x, topk_ids, topk_weights, w13, w2, group, *others)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from tilewire.torch._teams import group_size
@@ -73,6 +74,71 @@ def _(
     x: Tensor, topk_ids: Tensor, topk_weights: Tensor, w13: Tensor, w2: Tensor, *others: Any
 ) -> tuple[Tensor, Tensor]:
     return x.new_empty([*x.shape[:-1], w2.shape[1]]), topk_ids.new_empty([1, 1])
+
+
+def _fake_dispatch(
+    x: Tensor, ids: Tensor, weights: Tensor, columns: Any, group: str, count: int, shared: int, max_rows: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rows of experts, enough for any routing on any rank, and the handle of the routing."""
+    size, rank = group_size(group), dist.get_rank(dist.distributed_c10d._resolve_process_group(group))
+    tokens, top_k = x.numel() // x.shape[-1], ids.shape[-1]
+    each = -(-count // size)
+    mine = min(count, (rank + 1) * each) - min(count, rank * each)
+    most: Any = tokens * size * min(top_k, min(count, each))
+    if max_rows > 0:
+        most = torch.sym_min(most, max_rows)
+    # NOTE: groups begin at multiples of 8 rows.
+    rows = most + shared * tokens + (min(count, each) + shared) * 7
+    lists = [tokens * size, top_k + shared]
+    return (
+        x.new_empty([rows, columns]),
+        ids.new_empty([2, mine + shared]),
+        ids.new_empty(lists),
+        weights.new_empty(lists),
+    )
+
+
+@torch.library.register_fake("tilewire::moe_dispatch")
+def _(
+    x: Tensor,
+    topk_ids: Tensor,
+    topk_weights: Tensor,
+    group: str,
+    num_experts: int,
+    shared_experts: int = 0,
+    max_rows: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    numbers = num_experts, shared_experts, max_rows
+    return _fake_dispatch(x, topk_ids, topk_weights, x.shape[-1], group, *numbers)
+
+
+@torch.library.register_fake("tilewire::moe_dispatch_gemm")
+def _(
+    x: Tensor,
+    topk_ids: Tensor,
+    topk_weights: Tensor,
+    w13: Tensor,
+    group: str,
+    activation: str = "swiglu",
+    num_experts: int = 0,
+    shared_experts: int = 0,
+    max_rows: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    columns = w13.shape[1] // (2 if activation.startswith("swiglu") else 1)
+    numbers = num_experts or (w13.shape[0] - shared_experts) * group_size(group), shared_experts, max_rows
+    return _fake_dispatch(x, topk_ids, topk_weights, columns, group, *numbers)
+
+
+@torch.library.register_fake("tilewire::moe_combine")
+def _(rows: Tensor, extents: Tensor, places: Tensor, place_weights: Tensor, group: str, *others: Any) -> Tensor:
+    return rows.new_empty([places.shape[0] // group_size(group), rows.shape[1]])
+
+
+@torch.library.register_fake("tilewire::moe_gemm_combine")
+def _(
+    rows: Tensor, extents: Tensor, places: Tensor, place_weights: Tensor, w2: Tensor, group: str, *others: Any
+) -> Tensor:
+    return rows.new_empty([places.shape[0] // group_size(group), w2.shape[1]])
 
 
 @torch.library.register_fake("tilewire::matmul_reduce_scatter_cols")

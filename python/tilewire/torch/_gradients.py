@@ -315,8 +315,9 @@ _register_gradient("matmul_all_to_all", _matmul_all_to_all_backward, _matmul_all
 _register_gradient("matmul_all_to_all_rows", _matmul_all_to_all_rows_backward, _matmul_all_to_all_setup)
 _register_gradient("all_reduce", _all_reduce_backward, _all_reduce_setup)
 for _name in (
-    "moe",
     "moe_dropping",
+    "moe_dispatch_gemm",
+    "moe_gemm_combine",
     "matmul_all_reduce_norm",
     "matmul_all_reduce_norm_quantised",
     "all_reduce_norm",

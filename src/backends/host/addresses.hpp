@@ -42,11 +42,7 @@ class Addresses {
   [[nodiscard]] Block block(const Region& region) const {
     const Base& base = bases_[region.rank * plan_.buffers.size() + region.buffer];
     const Buffer& buffer = plan_.buffers[region.buffer];
-    // NOTE: a task that accesses a peer's tensor has waited for the begin of the peer's call, so the position is
-    // stored.
-    std::byte* first = base.announced == nullptr
-                           ? base.data
-                           : reachable_.at(region.rank, base.announced->load(std::memory_order_relaxed));
+    std::byte* first = first_of(region.rank, base);
     const int64_t elements = (is_grouped(buffer) ? 0 : region.row * base.stride) + region.col;
     if (buffer.copies > 1) first += copy_ * copy_bytes(buffer);
     std::byte* data = first + elements * bytes_of(buffer.dtype);
@@ -56,7 +52,7 @@ class Addresses {
   /// The rows of memory of one group of a grouped buffer.
   [[nodiscard]] Range rows_of_group(int rank, int buffer, int64_t group) const {
     const Base& extents = bases_[rank * plan_.buffers.size() + plan_.buffers[buffer].extents];
-    const auto* first = reinterpret_cast<const int32_t*>(extents.data);
+    const auto* first = reinterpret_cast<const int32_t*>(first_of(rank, extents));
     const Range rows{first[group], first[extents.stride + group]};
     // The extents may come from the caller.
     const int64_t most = plan_.buffers[buffer].most_rows;
@@ -67,6 +63,12 @@ class Addresses {
   }
 
  private:
+  [[nodiscard]] std::byte* first_of(int rank, const Base& base) const {
+    // NOTE: a task that accesses a peer's tensor has waited for the begin of the peer's call, so the position is
+    // stored.
+    return base.announced == nullptr ? base.data : reachable_.at(rank, base.announced->load(std::memory_order_relaxed));
+  }
+
   const Plan& plan_;
   const ReachableMemory& reachable_;
   std::vector<Base> bases_;

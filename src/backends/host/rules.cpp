@@ -7,6 +7,7 @@
 
 #include "backends/known.hpp"
 #include "core/bodies.hpp"
+#include "core/grouped_tasks.hpp"
 #include "core/text.hpp"
 #include "tilewire/print.hpp"
 
@@ -35,6 +36,7 @@ struct TaskRules {
     const Task& t = task();
     for (const Region& region : t.reads) check_reach(region);
     for (const Region& region : t.addends) check_reach(region);
+    for (const Region& region : extents_read(plan, t)) check_reach(region);
     for (const Write& write : t.writes) check_reach(write.to);
     for (const EpilogueStep& step : t.epilogue) check_operand(step);
     if (t.kind == TaskKind::compute || t.kind == TaskKind::gemm_call) check_product();
