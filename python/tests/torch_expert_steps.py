@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -12,6 +13,7 @@ from torch_export import check_export
 
 import tilewire
 import tilewire.torch as tt
+from tilewire.torch import _expert_products as products
 
 OF_RANK, TOP_K, K, F, N = 3, 2, 8, 6, 10
 
@@ -176,6 +178,25 @@ def gradients() -> None:
         for want, got in zip(*grads, strict=True):
             assert got.dtype == dtype
             assert (got.float() - want).norm() <= 2e-2 * want.norm()
+
+
+def grouped_products() -> bool:
+    """PyTorch's grouped products against loops over the groups; False if this PyTorch has none for CPU tensors."""
+    extents = torch.tensor([[0, 8, 8, 16, 40], [5, 8, 13, 33, 48]], dtype=torch.int32)  # the second is empty
+    rows, inside = 67, products.rows_in_groups(extents, 67)
+    assert inside.sum() == 5 + 5 + 17 + 8
+    x, y = (torch.where(inside, tensor(i, rows, 8 + 8 * i), torch.nan).bfloat16() for i in (1, 2))
+    b = tensor(3, 5, 24, 16).bfloat16().transpose(1, 2)
+    want = products.grouped_matmul(x, extents, b), products.grouped_weight_gradient(x, y, extents)
+    with mock.patch.object(products, "_has_grouped_products", return_value=True):
+        try:
+            got = products.grouped_matmul(x, extents, b), products.grouped_weight_gradient(x, y, extents)
+        except (AttributeError, NotImplementedError, RuntimeError) as error:
+            print(error)
+            return False
+    torch.testing.assert_close(torch.where(inside, got[0], 0), torch.where(inside, want[0], 0))
+    torch.testing.assert_close(got[1], want[1])
+    return True
 
 
 class Steps(torch.nn.Module):
