@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/text.hpp"
+#include "tilewire/json.hpp"
 #include "tilewire/print.hpp"
 
 namespace tilewire::python {
@@ -26,6 +27,7 @@ struct ExpertArguments {
   int64_t num_experts;
   int64_t shared_experts;
   int64_t max_rows;
+  std::string load;
 };
 
 ExpertArguments take_expert_arguments(TorchStack& stack) {
@@ -40,9 +42,15 @@ ExpertArguments take_expert_arguments(TorchStack& stack) {
   const int64_t experts = stack.integer();
   const int64_t shared = stack.integer();
   const int64_t max_rows = stack.integer();
+  std::string load = stack.text();
   return {std::move(x),  std::move(ids),   std::move(weights),    std::move(w13),
           std::move(w2), std::move(group), std::move(activation), experts,
-          shared,        max_rows};
+          shared,        max_rows,         std::move(load)};
+}
+
+/// The numbers of a list with commas.
+std::vector<double> loads_of(const std::string& text) {
+  return from_json_text<Experts>(fmt::format(R"({{"load": [{}]}})", text)).load;
 }
 
 void check_expert_arguments(const ExpertArguments& all, const Experts& experts, int64_t of_rank) {
@@ -71,7 +79,8 @@ void call_experts(TorchStack& stack, bool drops) {
                   .shared = all.shared_experts,
                   .activation = parse<Activation>(all.activation, "activation"),
                   .max_rows = all.max_rows,
-                  .drops = drops};
+                  .drops = drops,
+                  .load = loads_of(all.load)};
   check_expert_arguments(all, experts, all.w13.sizes()[0]);
   std::vector<TorchMatrix> inputs;
   for (const TorchTensor* tensor : {&all.x, &all.topk_ids, &all.topk_weights}) inputs.push_back(rows_of(*tensor));
@@ -107,7 +116,7 @@ void run_dropping_experts(StableValue* values, uint64_t /*num_arguments*/, uint6
 
 constexpr const char* kArguments =
     "(Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor w13, Tensor w2, str group, str activation='swiglu', "
-    "int num_experts=0, int shared_experts=0, int max_rows=0)";
+    "int num_experts=0, int shared_experts=0, int max_rows=0, str expert_load='')";
 
 }  // namespace
 

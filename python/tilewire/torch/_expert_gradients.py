@@ -64,9 +64,9 @@ def _weights_at_owners(
 
 def _setup_layer(ctx: Any, inputs: Any, output: Any) -> None:
     x, ids, weights, w13, w2, ctx.group, *others = inputs
-    defaults: list[Any] = ["swiglu", 0, 0, 0]
+    defaults: list[Any] = ["swiglu", 0, 0, 0, ""]
     filled = [*others, *defaults[len(others) :]]
-    ctx.activation, ctx.numbers = filled[0], filled[1:]
+    ctx.activation, ctx.numbers = filled[0], filled[1:4]
     ctx.inputs = len(inputs)
     ctx.save_for_backward(x, ids, weights, w13, w2)
 

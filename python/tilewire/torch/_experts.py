@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,6 +26,10 @@ def _call(op: Any, x: Tensor, ids: Tensor, weights: Tensor, w13: Tensor, w2: Ten
     return call(op.default, wants, x, *routed, w13, w2, group_name(group), *others)
 
 
+def _list(numbers: Sequence[float]) -> str:
+    return ",".join(repr(float(number)) for number in numbers)
+
+
 def _at_least_one(max_rows: int) -> int:
     if max_rows < 1:
         raise tilewire.Error(f"max_rows = {max_rows}, want at least 1", "invalid_input")
@@ -43,6 +48,7 @@ def moe(
     num_experts: int | None = None,
     shared_experts: int = 0,
     max_rows: int | None = None,
+    expert_load: Sequence[float] = (),
 ) -> Tensor:
     """For each token the sum of weight * (activation(x @ w13[e].T) @ w2[e].T) over its experts e, on whatever rank.
 
@@ -52,8 +58,9 @@ def moe(
     "swiglu_pairs" rows 2i and 2i + 1 are gate and up, and with "silu", "gelu", "relu" or "none" w13 is [E, F, K].
     `num_experts`: of all ranks, shared ones apart; default: those of a rank times the ranks. The last `shared_experts`
     of `w13` and `w2`, the same on every rank, take all of the rank's tokens with weight 1. `max_rows`: rows that the
-    experts of a rank take at most, shared ones apart; default: any number, with memory for the worst routing. Returns
-    [..., N] of x's type. No token is dropped. The rows of weights must be contiguous.
+    experts of a rank take at most, shared ones apart; default: any number, with memory for the worst routing.
+    `expert_load`: the tokens that each of all ranks' experts is expected to take, relative to the others; default: equal
+    numbers. The tuner chooses for such a routing; no result depends on it. Returns [..., N] of x's type. No token is dropped. The rows of weights must be contiguous.
 
     The gradients of x, `topk_weights`, `w13` and `w2` are computed from these; nothing else is kept for them. That of a
     shared expert is of this rank's tokens, as of any weight that all ranks have.
@@ -63,7 +70,8 @@ def moe(
     group ends, and the error names the token, counted over all ranks' tokens, or the number of rows; on GPUs it comes
     with a later call or check().
     """
-    others = (activation, num_experts or 0, shared_experts, 0 if max_rows is None else _at_least_one(max_rows))
+    rows = 0 if max_rows is None else _at_least_one(max_rows)
+    others = (activation, num_experts or 0, shared_experts, rows, _list(expert_load))
     y: Tensor = _call(_op, x, topk_ids, topk_weights, w13, w2, group, *others)
     return y
 
@@ -80,11 +88,12 @@ def moe_dropping(
     activation: str = "swiglu",
     num_experts: int | None = None,
     shared_experts: int = 0,
+    expert_load: Sequence[float] = (),
 ) -> tuple[Tensor, Tensor]:
     """`moe` that leaves out rows beyond `max_rows` of a rank, those of the last tokens, counted over all ranks' tokens.
 
     Also returns the number of rows that this rank's experts have left out: int32 [1, 1], on the device. No gradient.
     """
-    others = (activation, num_experts or 0, shared_experts, _at_least_one(max_rows))
+    others = (activation, num_experts or 0, shared_experts, _at_least_one(max_rows), _list(expert_load))
     y, dropped = _call(_dropping_op, x, topk_ids, topk_weights, w13, w2, group, *others)
     return y, dropped
