@@ -47,6 +47,16 @@ void put_in_step(Config& config) {
   config.group_m = std::max<int64_t>(2, config.group_m);
 }
 
+/// Without knobs of tiles that the schedule does not honour for the problem.
+Config without_unused_tiles(Config config, const Schedule& schedule, const Problem& problem) {
+  const Config defaults;
+  const auto unused = [&](const char* knob) { return find_knob(schedule.knobs, knob, problem) == nullptr; };
+  if (unused("tile_m")) config.tile_m = defaults.tile_m;
+  if (unused("tile_n")) config.tile_n = defaults.tile_n;
+  if (unused("group_m")) config.group_m = defaults.group_m;
+  return config;
+}
+
 void append(std::vector<Config>& list, const std::vector<Config>& more) {
   list.insert(list.end(), more.begin(), more.end());
 }
@@ -61,7 +71,7 @@ void prune(std::vector<Config>& configs, const Schedule& schedule, const Problem
 std::vector<Config> all_variants(const Problem& problem, const Team& team, const Config& base) {
   std::vector<Config> all;
   for (const Schedule& schedule : schedules()) {
-    std::vector<Config> configs{base};
+    std::vector<Config> configs{without_unused_tiles(base, schedule, problem)};
     configs.front().schedule = schedule.name;
     configs.front().chunk_rows = 0;
     const auto by = [&](std::initializer_list<const char*> names) {
@@ -112,7 +122,9 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     prune(rounds, schedule, problem, team);
     std::vector<Config> columns = configs;
     append(columns, in_step);
-    for (Config& config : columns) config.chunk_cols = std::max<int64_t>(1, problem.k / 3);
+    // Of the gathered A, or of the sums of experts.
+    const int64_t cols = combines_experts(problem) ? problem.n : problem.k;
+    for (Config& config : columns) config.chunk_cols = std::max<int64_t>(1, cols / 3);
     prune(columns, schedule, problem, team);
     for (const auto* list : {&columns, &configs, &rounds, &in_step, &workers}) append(all, *list);
   }
