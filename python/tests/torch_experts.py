@@ -39,6 +39,8 @@ def experts() -> None:
     hidden = torch.einsum("btk,fk->btf", x, shared13[0])
     gate, up = hidden.chunk(2, -1)
     own = (torch.nn.functional.silu(gate) * up) @ shared2[0].t()
+    loaded = tt.moe(x, ids, weights, w13, w2, expert_load=[0.5, *range(1, count)])
+    torch.testing.assert_close(loaded, reference(False), rtol=1e-4, atol=1e-4)
     got = tt.moe(x, ids, weights, *weights_of, shared_experts=1, max_rows=10 * size * top_k)
     torch.testing.assert_close(got, reference(False) + own, rtol=1e-4, atol=1e-4)
     for joined in (tt.moe_dropping, torch.compile(tt.moe_dropping, fullgraph=True, backend="aot_eager")):
@@ -62,6 +64,8 @@ def experts() -> None:
         (lambda: tt.moe(x, ids, weights, w13, w2, max_rows=0), "max_rows = 0, want at least 1"),
         (lambda: tt.moe_dropping(x, ids, weights, w13, w2, max_rows=-1), "max_rows = -1, want at least 1"),
         (lambda: tt.moe(x, ids, weights, w13, w2, shared_experts=4), "shared_experts = 4, w13 has 3"),
+        (lambda: tt.moe(x, ids, weights, w13, w2, expert_load=[1, 2]), "load of 2 experts, want"),
+        (lambda: tt.moe(x, ids, weights, w13, w2, expert_load=[-1.0] * count), "load = -1, want at least 0"),
         (lambda: direct(x.clone().requires_grad_()).sum().backward(), "tilewire.moe_dropping has no gradient"),
         (
             lambda: tt.moe_dropping(x.requires_grad_(), ids, weights, w13, w2, max_rows=9),

@@ -59,8 +59,9 @@ def moe(
     `num_experts`: of all ranks, shared ones apart; default: those of a rank times the ranks. The last `shared_experts`
     of `w13` and `w2`, the same on every rank, take all of the rank's tokens with weight 1. `max_rows`: rows that the
     experts of a rank take at most, shared ones apart; default: any number, with memory for the worst routing.
-    `expert_load`: the tokens that each of all ranks' experts is expected to take, relative to the others; default: equal
-    numbers. The tuner chooses for such a routing; no result depends on it. Returns [..., N] of x's type. No token is dropped. The rows of weights must be contiguous.
+    `expert_load`: the tokens that each of all ranks' experts is expected to take, relative to the others; default:
+    equal numbers. The tuner chooses for such a routing; no result depends on it. Returns [..., N] of x's type. No token
+    is dropped. The rows of weights must be contiguous.
 
     The gradients of x, `topk_weights`, `w13` and `w2` are computed from these; nothing else is kept for them. That of a
     shared expert is of this rank's tokens, as of any weight that all ranks have.
