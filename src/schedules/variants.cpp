@@ -57,6 +57,12 @@ Config without_unused_tiles(Config config, const Schedule& schedule, const Probl
   return config;
 }
 
+/// Cut the columns of the gathered A, or of the sums of experts.
+void cut_columns(std::vector<Config>& configs, const Problem& problem) {
+  const int64_t cols = combines_experts(problem) ? problem.n : problem.k;
+  for (Config& config : configs) config.chunk_cols = std::max<int64_t>(1, cols / 3);
+}
+
 void append(std::vector<Config>& list, const std::vector<Config>& more) {
   list.insert(list.end(), more.begin(), more.end());
 }
@@ -122,9 +128,7 @@ std::vector<Config> all_variants(const Problem& problem, const Team& team, const
     prune(rounds, schedule, problem, team);
     std::vector<Config> columns = configs;
     append(columns, in_step);
-    // Of the gathered A, or of the sums of experts.
-    const int64_t cols = combines_experts(problem) ? problem.n : problem.k;
-    for (Config& config : columns) config.chunk_cols = std::max<int64_t>(1, cols / 3);
+    cut_columns(columns, problem);
     prune(columns, schedule, problem, team);
     for (const auto* list : {&columns, &configs, &rounds, &in_step, &workers}) append(all, *list);
   }
