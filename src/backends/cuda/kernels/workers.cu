@@ -28,8 +28,9 @@ __global__ void __launch_bounds__(kWorkerThreads<kExperts>, 1)
   if (blockIdx.x == 0 && threadIdx.x == kLastWarp) note_call(launch);
   // If there are few lanes, this warp has nothing else to do.
   if (preamble.has_task && blockIdx.x == gridDim.x - 1 && threadIdx.x == kLastWarp) open_workers(launch, preamble);
-  // NOTE: on a broken team an earlier kernel of the call may not have routed.
-  if (!kExperts || !is_aborted(launch.watch)) {
+  // NOTE: on a broken team an earlier kernel of the call may not have routed. All threads decide alike, also if the
+  // team breaks now.
+  if (!kExperts || __syncthreads_or(threadIdx.x == 0 && is_aborted(launch.watch)) == 0) {
     using More = std::conditional_t<kExperts, ExpertOps, NoMoreOps>;
     run_worker_roles<!kExperts, More>(launch, blockIdx.x, shared);
   }
