@@ -36,6 +36,15 @@ bool follows_products(const Plan& plan, const Task& task) {
   });
 }
 
+/// What a task does, without its places, waits and posts.
+Task without_places(Task task) {
+  task.reads.clear();
+  for (Write& write : task.writes) write.to = {};
+  task.waits.clear();
+  task.posts.clear();
+  return task;
+}
+
 /// Whether `next` does for the following groups, or rows, what `task` does.
 bool continues(const Task& task, const Task& next) {
   const auto follows = [](const Region& x, const Region& y, int64_t rows) {
@@ -45,19 +54,15 @@ bool continues(const Task& task, const Task& next) {
     return expected == y;
   };
   const bool pools = computes_with(task, Body::pool);  // from one table
-  if (task.kind != next.kind || task.body != next.body || task.activation != next.activation || task.gemm != next.gemm)
-    return false;
-  if (task.kind == TaskKind::sync || task.reads.size() != next.reads.size() || task.epilogue != next.epilogue ||
-      task.writes.size() != 1 || next.writes.size() != 1)
+  if (task.kind == TaskKind::sync || task.reads.size() != next.reads.size() || task.writes.size() != 1 ||
+      without_places(task) != without_places(next))
     return false;
   for (size_t i = 0; i < task.reads.size(); ++i) {
     const bool moves = !pools || i > 0;
     if (!(moves ? follows(task.reads[i], next.reads[i], next.reads[i].rows) : task.reads[i] == next.reads[i]))
       return false;
   }
-  const Write& to = task.writes[0];
-  return to.first_col == next.writes[0].first_col && to.mode == next.writes[0].mode &&
-         follows(to.to, next.writes[0].to, next.writes[0].to.rows);
+  return follows(task.writes[0].to, next.writes[0].to, next.writes[0].to.rows);
 }
 
 /// Add to the posts of a task.
@@ -255,7 +260,8 @@ void bring_out_handshakes(Plan& plan) {
 
 std::string stage_experts(Plan& plan, const Target& target) {
   const auto has_rows = [](const Lane& lane) {
-    return std::ranges::any_of(lane.tasks, [](const Task& task) { return moves_rows(task) || adds_rows(task); });
+    return std::ranges::any_of(
+        lane.tasks, [](const Task& task) { return moves_rows(task) || adds_rows(task) || is_grouped_gemm(task); });
   };
   if (std::ranges::none_of(plan.lanes, has_rows)) return "no groups of rows";
   const Plan before = plan;

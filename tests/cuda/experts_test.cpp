@@ -120,6 +120,7 @@ TEST_P(ExpertsOnGpus, StepsApart) {
       if (structure_of(problem).steps.combine) configs.push_back({.schedule = "fused", .chunk_cols = 64});
       expect_layer(problem, configs, {});
     };
+    expect_step(0, {.count = 6, .top_k = 2, .ffn = 200}, DType::bf16);
     expect_step(90, {.count = 6, .top_k = 2, .ffn = 200}, DType::bf16);
     expect_step(130, {.count = 6, .top_k = 3, .ffn = 40, .shared = 1}, DType::fp16);
     expect_step(130, {.count = 6, .top_k = 3, .ffn = 40, .max_rows = 37, .drops = true}, DType::bf16);

@@ -90,6 +90,18 @@ TEST(StageExperts, OneTaskSumsTheTokensOfARank) {
   }
 }
 
+TEST(StageExperts, StepsAlone) {
+  for (const char* op : {"moe_dispatch", "moe_dispatch_gemm", "moe_gemm_combine", "moe_combine"}) {
+    for (const int64_t tokens : {0, 1, 300}) {
+      Problem problem = layer({.count = 8, .top_k = 2, .ffn = 64});
+      problem.op = op;
+      problem.m = tokens;
+      const Lowered made = lowered(problem, {.schedule = "fused"}, find_target("h200x2"));
+      for (const Lane& lane : made.plan.lanes) EXPECT_EQ(has_groups(lane), lane.stage == kCallStage) << op;
+    }
+  }
+}
+
 TEST(StageExperts, ARankWithoutExpertsHasNoProducts) {
   const Experts experts{.count = 4, .top_k = 2, .ffn = 64, .placement = {{0, 1, 2, 3}, {}}};
   const Lowered made = lowered(layer(experts), {.schedule = "fused"}, find_target("h200x2"));

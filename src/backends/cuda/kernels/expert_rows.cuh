@@ -39,8 +39,7 @@ __device__ __forceinline__ void copy_row(const std::byte* from, std::byte* to, i
     reinterpret_cast<uint16_t*>(to)[i] = reinterpret_cast<const uint16_t*>(from)[i];
 }
 
-/// Bring rows of the first source into groups: row r gets row tokens[r]. `depth`: groups from the extents' first row to
-/// the second.
+/// Bring rows of the first source into groups: row r gets row tokens[r].
 __device__ __noinline__ void group_rows_op(const WorkerTable& table, const OpRecord& step, const Slice& slice) {
   const SourceRecord* from = table.sources + step.first_source;
   const TargetRecord& to = table.targets[step.first_target];
@@ -55,7 +54,7 @@ __device__ __noinline__ void group_rows_op(const WorkerTable& table, const OpRec
     // Each lane holds the extents of a group.
     const int mine = min(first + lane, step.rows - 1);
     const int begin_of_lane = extents[mine];
-    const int rows_of_lane = extents[step.depth + mine] - begin_of_lane;
+    const int rows_of_lane = extents[from[2].ld + mine] - begin_of_lane;
     const int groups = min(32, step.rows - first);
 #pragma unroll 1
     for (int group = 0; group < groups; ++group) {
@@ -99,7 +98,7 @@ __device__ inline void sum_experts_slowly(const WorkerTable& table, const OpReco
 #pragma unroll 1
   for (uint64_t at = slice.begin(total) + slice.thread; at < slice.end(total); at += slice.threads) {
     const auto token = static_cast<int>(at / step.cols);
-    if (adds && *element_of<const int32_t>(from[1], token, 0) < 0) continue;
+    if (adds && *element_of<const int32_t>(from[1], token, 0) == -1) continue;
     const auto col = static_cast<int>(at % step.cols);
     float sum = 0;
 #pragma unroll 1

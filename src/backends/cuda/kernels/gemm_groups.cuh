@@ -110,6 +110,7 @@ __device__ inline void enter_family(const GemmLaunch& launch, const FamilyRecord
     mine += row_tiles(rows.count, Body::kTileM);
     if (rows.count >= 0) continue;
     good = false;
+    if (watch.abort == nullptr) continue;
     report_failure(watch, {.task = family.task,
                            .wait = kGroupBeyond,
                            .wanted = first + threadIdx.x % 32,

@@ -13,7 +13,7 @@ inline constexpr int kMostRoutedExperts = 4096;
 /// Where the CTAs that route meet, in device memory, zero at first.
 struct RouteMeeting {
   uint64_t come = 0;  ///< CTAs, over all calls
-  uint64_t bad = 0;   ///< the call, from 1 on, whose tokens have a wrong expert
+  uint64_t bad = 0;   ///< epoch + 1 of the call whose tokens have a wrong expert
 };
 
 /// A group that takes the tokens t of its expert with t % replicas == replica; of a shared expert, those of part

@@ -74,7 +74,7 @@ __device__ inline Routing routing_of(const WorkerTable& table, const OpRecord& s
           .num_tokens = step.rows,
           .top_k = step.cols,
           .cta = static_cast<int>(slice.index),
-          .ctas = groups.max_rows > 0 ? 1 : static_cast<int>(slice.count)};
+          .ctas = groups.max_rows > 0 ? 1 : min(static_cast<int>(slice.count), kMostRouteCtas)};
 }
 
 /// The last row that a rank takes, if max_rows bounds them: tokens up to `token` keep theirs, and it keeps those in

@@ -61,8 +61,7 @@ struct OpRecord {
   uint16_t num_posts = 0;
   int32_t rows = 0;  ///< of the result
   int32_t cols = 0;
-  /// `multiply`: length of the dot products; `norm`: columns of a row; `group_rows`: groups of the extents;
-  /// `sum_experts`: most rows of a token.
+  /// `multiply`: length of the dot products; `norm`: columns of a row; `sum_experts`: most rows of a token.
   int32_t depth = 0;
   int32_t first_col = 0;  ///< `norm`: the first column of the row that is stored
   /// `multiply`: the last rows of A, so many, are source 2; `sum_experts`: rows of source 0 in memory.

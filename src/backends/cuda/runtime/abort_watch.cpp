@@ -22,6 +22,8 @@ AbortWatch::AbortWatch(const host::Segment& segment, const Driver& driver, int d
 AbortWatch::~AbortWatch() {
   post(stop_, 1);
   thread_.join();
+  // NOTE: the write below must not outlive the memory of its word.
+  static_cast<void>(cudaStreamSynchronize(stream_.get()));
 }
 
 void AbortWatch::watch() {

@@ -359,13 +359,16 @@ Error CudaProgram::describe(const Bound& bound, const WaitFailure& failure) cons
     return {ErrorKind::invalid_input, fmt::format("{}: tokens give rank {} {} rows, max_rows = {}", plan_.op,
                                                   group_.rank(), failure.seen, failure.wanted)};
   }
-  if (failure.wait == kRowBeyond || failure.wait == kGroupBeyond) {
+  if ((failure.wait == kRowBeyond || failure.wait == kGroupBeyond) && failure.task < bound.tables.names.size()) {
+    const TaskName& name = bound.tables.names[failure.task];
+    const std::vector<Region>& reads = plan_.lanes[name.lane].tasks[name.task].reads;
+    const int64_t number = static_cast<int64_t>(failure.wanted) + reads[failure.wait == kRowBeyond ? 1 : 0].row;
     return {ErrorKind::invalid_input,
             failure.wait == kRowBeyond
                 ? fmt::format("{} on rank {}: places of token {}: row {}, want -1 to {}", plan_.op, group_.rank(),
-                              failure.wanted, static_cast<int64_t>(failure.seen), most_rows(plan_) - 1)
+                              number, static_cast<int64_t>(failure.seen), most_rows(plan_) - 1)
                 : fmt::format("{} on rank {}: extents: group {} begins at row {} or ends beyond 0..{}", plan_.op,
-                              group_.rank(), failure.wanted, static_cast<int64_t>(failure.seen), most_rows(plan_))};
+                              group_.rank(), number, static_cast<int64_t>(failure.seen), most_rows(plan_))};
   }
   WaitReport report{.op = plan_.op, .rank = group_.rank(), .wanted = failure.wanted, .seen = failure.seen};
   if (failure.task < bound.tables.names.size()) {

@@ -172,7 +172,7 @@ class TableMaker {
       product.b_is_kn = task.gemm.b_layout == BLayout::kn;
       const int64_t rows_of_b = b.rows / a.rows;
       product.groups = rows_of_b > 0 ? product.b.rows / rows_of_b : 0;
-      product.extents_ld = extents.cols;
+      product.extents_ld = view_.base(extents).ld;
       product.extents = reinterpret_cast<const int32_t*>(view_.data_of(extents));
       product.activation = task.activation;
       if (!is_gated(task.activation)) product.shape = shape_of_groups(plan_.buffers[a.buffer].most_rows, extents.cols);
@@ -297,7 +297,8 @@ class TableMaker {
     const int64_t most = serial ? ctas : std::min({int64_t{ctas}, room, std::ssize(lane.tasks)});
     add_ops(all_of(index), one ? 1 : static_cast<int>(most), false, serial);
     // NOTE: products take all threads of a CTA.
-    out_.workers.lanes.back().warpgroups = lane.warpgroups && !serial && std::ranges::none_of(lane.tasks, is_product);
+    out_.workers.lanes.back().warpgroups = lane.warpgroups && !serial && std::ranges::none_of(lane.tasks, is_product) &&
+                                           std::ranges::none_of(plan_.buffers, is_grouped);
     out_.workers.lanes.back().helped = lane.helped && !serial;
   }
 
@@ -387,7 +388,6 @@ class TableMaker {
     if (step.code == OpCode::route) workers.sources.push_back({.data = view_.addresses.route});
     if (step.code == OpCode::group_rows) {
       Region extents = extents_read(plan_, task)[0];
-      step.depth = static_cast<int32_t>(extents.cols);
       extents.col += task.reads[1].row;
       workers.sources.push_back({view_.data_of(extents), view_.base(extents).ld, DType::int32});
     }

@@ -240,8 +240,10 @@ std::optional<std::string> refuses_experts(const Plan& plan) {
   const bool routes = has([](const Task& task) { return task.route || computes_with(task, Body::pool); });
   if (routes && has([](const Task& task) { return is_product(task) || is_norm(task); }))
     return "products or norms beside a mixture of experts: they have kernels of their own";
+  std::vector<int> routed(static_cast<size_t>(plan.team.num_ranks), 0);
   for (const Lane& lane : plan.lanes) {
     for (const Task& task : lane.tasks) {
+      if (task.route && ++routed[lane.rank] > 1) return fmt::format("two routings on rank {}", lane.rank);
       if (task.route && num_groups(*task.route) > kMostRoutedGroups)
         return fmt::format("{} groups of experts on a rank, at most {}", num_groups(*task.route), kMostRoutedGroups);
       if (task.route && task.route->experts + num_shared(*task.route) > kMostRoutedExperts)
