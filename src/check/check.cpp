@@ -136,9 +136,9 @@ struct DataSignals {
 };
 
 /// heard_by_ranks, or nothing if no LL data are double-buffered.
-std::vector<uint64_t> heard_of(const Tasks& tasks, const Order& order, const DataSignals& data) {
+RankSets heard_of(const Tasks& tasks, const Order& order, const DataSignals& data) {
   const bool any = std::ranges::any_of(tasks.plan.buffers, [](const Buffer& buffer) { return buffer.copies > 1; });
-  return any ? heard_by_ranks(tasks, order, data.first, data.end) : std::vector<uint64_t>();
+  return any ? heard_by_ranks(tasks, order, data.first, data.end) : RankSets();
 }
 
 /// Prove progress, coverage and races. `by_signals` has the same tasks without the order of LL data: polling LL data

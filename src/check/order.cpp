@@ -32,10 +32,8 @@ struct SignalUse {
 /// Posters that the rule of the next call treats alike.
 struct PosterClass {
   int rank;
-  uint64_t begun;
-  uint64_t ends;
-
-  bool operator==(const PosterClass&) const = default;
+  RankSets::Set begun;
+  RankSets::Set ends;
 };
 
 /// A sequence of growing sets of posters of one signal, and the graph node of the current set.
@@ -76,7 +74,7 @@ std::vector<SignalUse> uses_of(const Tasks& tasks) {
   return uses;
 }
 
-/// One round: the edges that the last round's masks justify.
+/// One round: the edges that the last round's sets of ranks justify.
 class Round {
  public:
   Round(const Tasks& tasks, const std::vector<int>& sim_position, const Order& known)
@@ -118,7 +116,10 @@ class Round {
     for (const Poster& poster : use.posters) {
       const int t = poster.task;
       const PosterClass mine{tasks_.rank[t], known_.begun[t], known_.ends[t]};
-      const auto found = std::ranges::find(classes_, mine);
+      const auto found = std::ranges::find_if(classes_, [&](const PosterClass& other) {
+        return other.rank == mine.rank && std::ranges::equal(other.begun, mine.begun) &&
+               std::ranges::equal(other.ends, mine.ends);
+      });
       class_of_.push_back(static_cast<int>(found - classes_.begin()));
       if (found == classes_.end()) classes_.push_back(mine);
     }
@@ -126,14 +127,14 @@ class Round {
 
   /// Index in chains_ of a waiter's group. The group allows the posters whose absence no post of a later call can fill.
   int group_of(int waiter) {
-    const uint64_t ends = known_.ends[waiter];
-    for (const auto& [mask, group] : group_of_) {
-      if (mask == ends) return group;
+    const RankSets::Set ends = known_.ends[waiter];
+    for (const auto& [ranks, group] : group_of_) {
+      if (std::ranges::equal(ranks, ends)) return group;
     }
     Chain chain;
     for (const PosterClass& absent : classes_) {
       const bool safe = std::ranges::all_of(classes_, [&](const PosterClass& early) {
-        return early.rank == absent.rank || ((ends | absent.ends) & early.begun) != 0;
+        return early.rank == absent.rank || meet(ends, early.begun) || meet(absent.ends, early.begun);
       });
       chain.allowed.push_back(safe);
     }
@@ -171,7 +172,7 @@ class Round {
   std::vector<PosterClass> classes_;
   std::vector<int> class_of_;
   std::vector<Chain> chains_;
-  std::vector<std::pair<uint64_t, int>> group_of_;
+  std::vector<std::pair<RankSets::Set, int>> group_of_;
 };
 
 /// Tasks before one rank's part of a collective come before tasks after another rank's part.
@@ -220,35 +221,34 @@ void set_sequence(Order& order, const std::vector<int>& simulated, std::vector<J
   for (int place = 0; place < order.num_nodes(); ++place) order.position[order.sequence[place]] = place;
 }
 
-void set_masks(Order& order, const Tasks& tasks) {
-  order.begun.assign(order.num_nodes(), 0);
-  for (int t = 0; t < tasks.size(); ++t) order.begun[t] = uint64_t{1} << tasks.rank[t];
+void set_ranks(Order& order, const Tasks& tasks) {
+  order.begun = RankSets(tasks.plan.team.num_ranks, order.num_nodes());
+  for (int t = 0; t < tasks.size(); ++t) order.begun.add(t, tasks.rank[t]);
+  for (int meeting = 0; meeting < std::ssize(tasks.meetings); ++meeting) order.begun.fill(tasks.size() + meeting);
   order.ends = order.begun;
-  const uint64_t all_ranks = ~uint64_t{0} >> (64 - tasks.plan.team.num_ranks);
-  for (int meeting = 0; meeting < std::ssize(tasks.meetings); ++meeting)
-    order.begun[tasks.size() + meeting] = order.ends[tasks.size() + meeting] = all_ranks;
   for (const int node : order.sequence) {
     for (const int pred : order.preds_of(node)) {
       ensure(order.position[pred] < order.position[node], "the order graph has a cycle at {}", node);
-      order.begun[node] |= order.begun[pred];
+      order.begun.add(node, order.begun[pred]);
     }
   }
   for (auto node = order.sequence.rbegin(); node != order.sequence.rend(); ++node) {
-    for (const int pred : order.preds_of(*node)) order.ends[pred] |= order.ends[*node];
+    for (const int pred : order.preds_of(*node)) order.ends.add(pred, order.ends[*node]);
   }
 }
 
 }  // namespace
 
-std::vector<uint64_t> heard_by_ranks(const Tasks& with_data, const Order& order, int first, int end) {
-  std::vector<uint64_t> heard(with_data.plan.team.num_ranks);
-  const auto hears = [&](int task, uint64_t begun) {
-    for (size_t rank = 0; rank < heard.size(); ++rank) {
-      if ((order.ends[task] >> rank & 1) != 0) heard[rank] |= begun;
+RankSets heard_by_ranks(const Tasks& with_data, const Order& order, int first, int end) {
+  const int num_ranks = with_data.plan.team.num_ranks;
+  RankSets heard(num_ranks, num_ranks);
+  const auto hears = [&](int task, RankSets::Set begun) {
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      if (order.ends.has(task, rank)) heard.add(rank, begun);
     }
   };
-  std::vector<uint64_t> begun_before(with_data.signals.size());  // all posts to a signal
-  for (const Use& post : with_data.posts) begun_before[post.signal] |= order.begun[post.task];
+  RankSets begun_before(num_ranks, std::ssize(with_data.signals));  // all posts to a signal
+  for (const Use& post : with_data.posts) begun_before.add(post.signal, order.begun[post.task]);
   for (int task = 0; task < with_data.size(); ++task) hears(task, order.begun[task]);
   for (const Use& wait : with_data.waits) {
     // A poll ends when all who write its data have written. (Of other signals `order` knows more.)
@@ -268,7 +268,7 @@ Order prove_order(const Tasks& tasks, const std::vector<int>& simulated, Report&
   }
   Order order;
   order.num_tasks = tasks.size();
-  order.begun.assign(tasks.size(), ~uint64_t{0});
+  order.begun = RankSets(tasks.plan.team.num_ranks, tasks.size(), true);
   order.ends = order.begun;
   // Start with every edge that one call alone justifies, and drop the edges that the next call breaks.
   int64_t num_proven = kNone;
@@ -281,7 +281,7 @@ Order prove_order(const Tasks& tasks, const std::vector<int>& simulated, Report&
     add_meetings(tasks, round.edges);
     set_preds(order, tasks.size() + static_cast<int>(round.joins.size()), round.edges);
     set_sequence(order, simulated, std::move(round.joins));
-    set_masks(order, tasks);
+    set_ranks(order, tasks);
   }
   report.add(Rule::unsupported,
              "the order of the tasks is not settled after {} rounds: their waits justify each other "

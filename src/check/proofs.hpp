@@ -22,6 +22,6 @@ void check_coverage(const Tasks& tasks, const std::vector<Meaning>& meanings, co
 /// Every two accesses of one element, one of them a write, are ordered, within a call and between two calls. Callers'
 /// buffers and shared workspace are only accessed while their rank's call runs. `heard`: heard_by_ranks, if
 /// the plan has double-buffered LL data.
-void check_races(const Tasks& tasks, const Order& order, const std::vector<uint64_t>& heard, Report& report);
+void check_races(const Tasks& tasks, const Order& order, const RankSets& heard, Report& report);
 
 }  // namespace tilewire::checking

@@ -33,7 +33,7 @@ struct Pair {
 
 class RaceCheck {
  public:
-  RaceCheck(const Tasks& tasks, const Order& order, const std::vector<uint64_t>& heard, Report& report)
+  RaceCheck(const Tasks& tasks, const Order& order, const RankSets& heard, Report& report)
       : tasks_(tasks),
         plan_(tasks.plan),
         order_(order),
@@ -82,9 +82,8 @@ class RaceCheck {
 
   /// Check that a caller's buffer or shared workspace is only accessed while its rank's call runs.
   void check_span(const Region& region, int task, Access access) {
-    const uint64_t owner = uint64_t{1} << region.rank;
-    const bool early = (order_.begun[task] & owner) == 0;
-    const bool late = (order_.ends[task] & owner) == 0;
+    const bool early = !order_.begun.has(task, region.rank);
+    const bool late = !order_.ends.has(task, region.rank);
     if (plan_.buffers[region.buffer].shared) {
       if (early || late)
         report_.add(Rule::race, "{} accesses shared workspace {}, possibly {} rank {}'s call has {}", tasks_.name(task),
@@ -174,7 +173,7 @@ class RaceCheck {
     if (doubled == plan_.buffers.end()) return;
     for (int rank = 0; rank < plan_.team.num_ranks; ++rank) {
       for (int peer = 0; peer < plan_.team.num_ranks; ++peer) {
-        if ((heard_[rank] >> peer & 1) != 0) continue;
+        if (heard_.has(rank, peer)) continue;
         report_.add(Rule::race,
                     "{} is double-buffered, and rank {}'s call may end before rank {} has begun it: a later call could "
                     "store into a copy that rank {} still polls",
@@ -242,7 +241,7 @@ class RaceCheck {
   const Tasks& tasks_;
   const Plan& plan_;
   const Order& order_;
-  const std::vector<uint64_t>& heard_;
+  const RankSets& heard_;
   Report& report_;
   std::vector<std::vector<Touch>> touches_;  ///< [rank * buffers + buffer]
   std::vector<Pair> pending_;
@@ -254,7 +253,7 @@ class RaceCheck {
 
 }  // namespace
 
-void check_races(const Tasks& tasks, const Order& order, const std::vector<uint64_t>& heard, Report& report) {
+void check_races(const Tasks& tasks, const Order& order, const RankSets& heard, Report& report) {
   RaceCheck(tasks, order, heard, report).run();
 }
 

@@ -12,7 +12,7 @@
 namespace tilewire::checking {
 namespace {
 
-constexpr int kMostRanks = 64;  // bits of the masks in order.hpp
+constexpr int kMostRanks = 1024;
 
 class StructureCheck {
  public:

@@ -49,14 +49,6 @@ TEST(Check, SetHoldsInEveryCombination) {
   }
 }
 
-TEST(Check, TooManyRanksAreRefusedOnce) {
-  const Outcome outcome = run_tilewire("check all_reduce gemm_all_reduce -m 65 -n 8 -k 8 --ranks 65");
-  EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.err;
-  const std::string text = "unsupported: 65 ranks: the checker knows at most 64\n1 plan checked, 1 refused\n";
-  EXPECT_TRUE(outcome.out.ends_with(text)) << outcome.out;
-  EXPECT_EQ(outcome.out.find("REFUSED"), outcome.out.rfind("REFUSED")) << outcome.out;
-}
-
 TEST(Check, WhatAutoChoosesIsCounted) {
   const Outcome outcome = run_tilewire("check all_reduce -m 16 -n 16 --ranks 2 --schedule auto",
                                        "TILEWIRE_TUNER_FILE=" + fresh_folder() + "/tuner.json");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 
 #include "check_plans.hpp"
 #include "tilewire/error.hpp"
@@ -26,7 +27,7 @@ TEST(Check, AcceptsAGatherWithAHandshake) {
 }
 
 TEST(Check, AcceptsAScatterOnAnyNumberOfRanks) {
-  for (const int num_ranks : {1, 2, 3, 8}) {
+  for (const int num_ranks : {1, 2, 3, 8, 64, 65, 130}) {
     SCOPED_TRACE(num_ranks);
     expect_accepted(scatter_plan(num_ranks));
     EXPECT_EQ(check(scatter_plan(num_ranks)).total_bytes, num_ranks * (num_ranks - 1) * 16);
@@ -75,6 +76,12 @@ TEST(CheckStructure, RefusesAnUnknownOperatorUnlessMeaningsAreGiven) {
   change_problem(plan, [](Problem& problem) { problem.op = "gather"; });
   expect_refused(plan, Rule::structure, {"unknown operator 'gather'"});
   expect_refused(check(plan, Specification{}), Rule::structure, {"no meaning is given for a on rank 0"});
+}
+
+TEST(CheckStructure, RefusesTooManyRanksOnce) {
+  const CheckResult result = check(Plan{.team = {.num_ranks = 1025}}, Specification{});
+  expect_refused(result, Rule::unsupported, {"1025 ranks: the checker knows at most 1024"});
+  EXPECT_EQ(result.violations.size(), 1U);
 }
 
 TEST(CheckStructure, RefusesBuffersThatAreNotTheOperators) {
@@ -325,6 +332,15 @@ TEST(CheckRaces, RefusesADroppedHandshake) {
   plan = accumulate_plan();
   for (const int lane : {0, 2}) plan.lanes[lane].tasks[0].waits.clear();
   expect_refused(plan, Rule::race, {"task 0 of lane copy on rank 1 (fill)", "task 0 of lane tiles on rank 0"});
+}
+
+TEST(CheckRaces, RefusesADroppedHandshakeBetweenManyRanks) {
+  for (const int rank : {3, 63, 64, 99}) {
+    Plan plan = scatter_plan(100);
+    plan.lanes[2 * rank].tasks[1].waits.clear();
+    const std::string owner = "reads rank " + std::to_string((rank + 1) % 100) + " staged";
+    expect_refused(plan, Rule::race, {"across calls", "(compute) stores", owner.c_str(), "has begun"});
+  }
 }
 
 TEST(CheckRaces, RefusesALoweredThreshold) {
