@@ -23,6 +23,22 @@ void reference_of_steps(const Problem& problem, const std::vector<std::vector<Te
                         const ExpertSteps& steps);
 /// The bytes that must cross links depend on the routing.
 [[nodiscard]] int64_t no_least_bytes(const Problem& problem, int num_ranks);
+/// An operator of these steps. The reference of the whole layer is moe's own.
+template <ExpertSteps kSteps>
+[[nodiscard]] Operator operator_of_steps(const char* name, const char* summary) {
+  return {
+      .name = name,
+      .summary = summary,
+      .structure = {.experts = true, .steps = kSteps},
+      .validate = [](const Problem& problem, int num_ranks) { validate_experts(problem, num_ranks, kSteps); },
+      .buffers = [](const Problem& problem, int num_ranks) { return buffers_of_steps(problem, num_ranks, kSteps); },
+      .meanings = [](const Problem& problem, int num_ranks) { return meanings_of_steps(problem, num_ranks, kSteps); },
+      .least_bytes = no_least_bytes,
+      .reference =
+          [](const Problem& problem, const std::vector<std::vector<Tensor>>& tensors) {
+            reference_of_steps(problem, tensors, kSteps);
+          }};
+}
 /// Column `col` of `cols` of an activation's result. `values`: all columns of the product.
 [[nodiscard]] double activated(Activation activation, const double* values, int64_t col, int64_t cols);
 

@@ -25,7 +25,7 @@
 namespace tilewire {
 namespace {
 
-constexpr int kMaxRanks = 1024;  // limit of plans; backends and the checker have lower limits
+constexpr int kMaxRanks = 1024;  // limit of plans; backends have lower limits
 constexpr int64_t kMaxExtent = int64_t{1} << 31;
 constexpr size_t kMostOutputs = 64;
 constexpr int64_t kMaxElements = int64_t{1} << 42;

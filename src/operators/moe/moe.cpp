@@ -81,14 +81,10 @@ void reference(const Problem& problem, const std::vector<std::vector<Tensor>>& t
 }  // namespace
 
 Operator moe() {
-  return {.name = "moe",
-          .summary = "C[shard] = sum of weights * (activation(X w13[e]) w2[e]) over the top_k experts e of each token",
-          .structure = {.experts = true},
-          .validate = [](const Problem& problem, int num_ranks) { validate_experts(problem, num_ranks); },
-          .buffers = [](const Problem& problem, int num_ranks) { return buffers_of_steps(problem, num_ranks, {}); },
-          .meanings = [](const Problem& problem, int num_ranks) { return meanings_of_steps(problem, num_ranks, {}); },
-          .least_bytes = no_least_bytes,
-          .reference = reference};
+  Operator layer = operator_of_steps<ExpertSteps{}>(
+      "moe", "C[shard] = sum of weights * (activation(X w13[e]) w2[e]) over the top_k experts e of each token");
+  layer.reference = reference;
+  return layer;
 }
 
 }  // namespace tilewire
