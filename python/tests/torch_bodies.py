@@ -34,6 +34,17 @@ def start(rank: int, ranks: int, port: int, body: Callable[[], None]) -> None:
         os.remove(os.environ["TILEWIRE_TUNER_FILE"])
 
 
+def expect_errors(cases: list[tuple[Callable[[], Any], str]]) -> None:
+    """Each call raises a tilewire.Error with the text."""
+    for call, text in cases:
+        try:
+            call()
+        except tilewire.Error as error:
+            assert text in str(error), (text, str(error))
+        else:
+            raise AssertionError(f"nothing is said of {text}")
+
+
 def tensor(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Small integers, so that sums are exact. The same seed gives the same tensor on all ranks."""
     generator = torch.Generator().manual_seed(seed)
@@ -300,13 +311,7 @@ def misuse() -> None:
         (lambda: tt.set_tuning("slow"), "off, quick, full"),
         (lambda: tt.set_cache_size(0), "a cache of 0 operators"),
     ]
-    for call, text in cases:
-        try:
-            call()
-        except tilewire.Error as error:
-            assert text in str(error), error
-        else:
-            raise AssertionError(f"nothing is said of {text}")
+    expect_errors(cases)
     equal(tt.all_reduce(x), size * x)
 
 
